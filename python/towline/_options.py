@@ -46,7 +46,10 @@ class Option:
 
 
 class Section:
-    """A group of options: a class that inherits from this one declares them. One without a summary adds to another's group."""
+    """A group of options: a class that inherits from this one declares them. One without a summary adds to another's group.
+
+    It has no methods of a dataclass: only the class that joins the groups has instances.
+    """
 
     GROUP: ClassVar[str]
     SUMMARY: ClassVar[str]

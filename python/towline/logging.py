@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import contextvars
-import datetime
-import json
 import logging
 import sys
 from collections.abc import Mapping
@@ -80,6 +78,8 @@ class JsonFormatter(logging.Formatter):
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         if datefmt:
             return super().formatTime(record, datefmt)
+        import datetime
+
         time = datetime.datetime.fromtimestamp(record.created).astimezone()
         return time.isoformat(timespec="milliseconds")
 
@@ -102,6 +102,8 @@ def _span() -> dict[str, str]:
 
 
 def _json(line: dict[str, Any]) -> str:
+    import json
+
     try:
         return json.dumps(line, default=_text, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -110,6 +112,8 @@ def _json(line: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
+    import json
+
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):

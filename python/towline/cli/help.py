@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,6 +76,8 @@ class Manual:
 
 def width() -> int:
     """Columns of a page: those of the terminal, at least 60."""
+    import shutil
+
     return max(shutil.get_terminal_size().columns, 60)
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import runpy
-import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -95,11 +93,14 @@ class Peers:
             found["reload"] = True
         if self._program == "gunicorn" and environment.get("SCRIPT_NAME"):
             found["root_path"] = environment["SCRIPT_NAME"].rstrip("/")
-        try:
-            words = shlex.split(environment.get("GUNICORN_CMD_ARGS", ""))
-        except ValueError as error:
-            raise ConfigError(f"GUNICORN_CMD_ARGS: {error}") from None
-        self._merge(found, words, "GUNICORN_CMD_ARGS", "gunicorn")
+        if "GUNICORN_CMD_ARGS" in environment:
+            import shlex
+
+            try:
+                words = shlex.split(environment["GUNICORN_CMD_ARGS"])
+            except ValueError as error:
+                raise ConfigError(f"GUNICORN_CMD_ARGS: {error}") from None
+            self._merge(found, words, "GUNICORN_CMD_ARGS", "gunicorn")
         return found
 
     def usual_file(self) -> str | None:
@@ -206,6 +207,8 @@ def _run(path: str) -> dict[str, Any]:
         if path.startswith("python:"):
             found = dict(vars(importlib.import_module(path.removeprefix("python:"))))
         else:
+            import runpy
+
             found = runpy.run_path(path.removeprefix("file:"))
         return {name: value for name, value in found.items() if not name.startswith("_")}
     except OSError as error:

@@ -69,7 +69,12 @@ class _Parser(argparse.ArgumentParser):
 def _parser(errors: list[str]) -> argparse.ArgumentParser:
     """Messages about values go to `errors`."""
     parser = _Parser(
-        prog="towline serve", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
+        prog="towline serve",
+        add_help=False,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        # Each add_argument() makes one, which asks the terminal for its width if it is not given.
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=80),
     )
     parser.add_argument("app", nargs="?")
     parser.add_argument("--config", "-c", metavar="PATH")

@@ -48,7 +48,7 @@ def is_directory(name: str, value: Any) -> None:
 
 # A table, whose layout the formatter keeps.
 # fmt: off
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class AcmeOptions(Section, group="acme", summary="certificates by ACME: Let's Encrypt and other CAs"):
     acme: tuple[str, ...] = each(
         (), "get and renew the certificate of this host name; accepts the terms of the CA", metavar="NAME",

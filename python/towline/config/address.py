@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
 
 from .. import _options as kind
 from .._suggest import closest
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from . import ServerConfig
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
+LOCAL = ("127.0.0.1", "::1")
+"""The addresses that are trusted by default."""
 NETLOC = re.compile(r"(\[[^]/@]+\]|[^][:/@?#\s]*)(?::([0-9]{1,5}))?/?", re.ASCII)
 
 
@@ -173,8 +173,12 @@ def _unknown(name: str) -> str:
 
 def _settings(query: str) -> list[tuple[str, Any]]:
     """The settings of a query. One without a value is a switch that is on."""
+    if not query:
+        return []
+    from urllib.parse import unquote
+
     found: list[tuple[str, Any]] = []
-    for item in query.split("&") if query else ():
+    for item in query.split("&"):
         key, has_value, value = item.partition("=")
         name = _name(unquote(key))
         if name not in PARSERS:
@@ -237,7 +241,9 @@ def _check(location: str, given: Mapping[str, Any]) -> None:
     if http == (3,) and given.get("proxy_protocol"):
         raise ValueError("proxy_protocol is for TCP, and HTTP/3 alone has none")
     for entry in given.get("forwarded_allow_ips") or ():
-        if entry not in ("*", "unix"):
+        if entry not in ("*", "unix", *LOCAL):
+            import ipaddress
+
             try:
                 ipaddress.ip_network(entry, strict=False)
             except ValueError:
@@ -249,4 +255,6 @@ def _check(location: str, given: Mapping[str, Any]) -> None:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
+    from urllib.parse import quote
+
     return ",".join(quote(str(item), safe="/:*.") for item in value)

@@ -12,7 +12,7 @@ from .checks import is_forwarded_headers
 
 # A table, whose layout the formatter keeps.
 # fmt: off
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class LimitOptions(Section, group="limits", summary="limits on requests"):
     limit_request_line: int = size(8192, "longest request line; 414 if exceeded")
     limit_request_fields: int = number(100, "number of headers; 431 if exceeded")
@@ -37,7 +37,7 @@ class LimitOptions(Section, group="limits", summary="limits on requests"):
         least=0)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class ClientLimitOptions(Section, group="clients", summary="rate and connections of each client"):
     limit_rate: str | None = option(
         None, "requests of each client, over all workers, such as 100/s, 600/m or 5000/h; 429 with Retry-After if exceeded",
@@ -56,7 +56,7 @@ class ClientLimitOptions(Section, group="clients", summary="rate and connections
         check=between(1, 10_000))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class TimeoutOptions(Section, group="timeouts", summary="how long clients and requests may take"):
     timeout_keep_alive: float = period(
         75.0, "close an idle connection after this time; load balancers keep connections for 60 s, and a shorter time gives them 502s",
@@ -80,7 +80,7 @@ class TimeoutOptions(Section, group="timeouts", summary="how long clients and re
         check=at_least(0))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class TlsOptions(Section, group="tls", summary="certificates"):
     ssl_certfile: tuple[str, ...] = each(
         (), "certificate chain, PEM; if several, the client's server name (SNI) selects one", metavar="PATH",
@@ -114,7 +114,7 @@ class TlsOptions(Section, group="tls", summary="certificates"):
         return None if self.hsts is None else values.hsts(self.hsts)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class ProxyOptions(Section, group="proxy", summary="behind a load balancer"):
     proxy_headers: bool = option(True, "read the headers of --forwarded-headers from trusted addresses")
     forwarded_headers: tuple[str, ...] = option(

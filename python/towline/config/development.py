@@ -10,7 +10,7 @@ from .._options import Section, each, option
 
 # A table, whose layout the formatter keeps.
 # fmt: off
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class DevelopmentOptions(Section, group="development", summary="reload on change"):
     reload: bool = option(False, "one worker, restarted when a file changes")
     reload_dir: tuple[str, ...] = each((), "directory to watch instead of the application's", metavar="DIR")

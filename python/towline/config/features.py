@@ -15,7 +15,7 @@ GUNICORN_LOG_FORMAT = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)
 
 # A table, whose layout the formatter keeps.
 # fmt: off
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class LoggingOptions(Section, group="logging", summary="server log and access log"):
     log_level: str = option(
         "info", "minimum level of log lines on stderr",
@@ -55,7 +55,7 @@ class LoggingOptions(Section, group="logging", summary="server log and access lo
         metavar="NAME", const="x-request-id")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class FileOptions(Section, group="files", summary="static files, compression, response headers"):
     static: tuple[tuple[str, str], ...] = option(
         (), "serve a directory under a route, without the application (/static if only DIR is given)",
@@ -81,7 +81,7 @@ class FileOptions(Section, group="files", summary="static files, compression, re
         repeat=True)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class MetricsOptions(Section, group="metrics", summary="Prometheus and StatsD metrics, traces, health"):
     metrics: bool = option(False, "serve /metrics in the text format of Prometheus")
     metrics_address: str | None = option(None, "serve /metrics on this address only", metavar="ADDRESS")

@@ -16,7 +16,7 @@ def port(name: str, value: Any) -> None:
 
 # A table, whose layout the formatter keeps.
 # fmt: off
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class Http3Options(Section, group="http3", summary="HTTP/3"):
     http3_max_concurrent_streams: int = number(
         128, "concurrent requests of a connection; QUIC enforces it", check=between(1, 65536))

@@ -15,7 +15,7 @@ from .hooks import Hooks
 
 # A table, whose layout the formatter keeps.
 # fmt: off
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class ApplicationOptions(Section, group="application", summary="the application to serve"):
     app: Any = None
     hooks: Hooks | None = dataclasses.field(default=None, repr=False, kw_only=True)
@@ -42,7 +42,7 @@ class ApplicationOptions(Section, group="application", summary="the application 
         parse=values.pair("=", "PREFIX=module:app"), repeat=True)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class ListeningOptions(Section, group="listening", summary="addresses"):
     bind: tuple[str, ...] = option(
         (), "[http[s]://]host:port, unix:PATH or fd://N, with settings after `?`", metavar="ADDRESS",
@@ -58,7 +58,7 @@ class ListeningOptions(Section, group="listening", summary="addresses"):
     backlog: int = number(2048, "connections that the kernel queues before they are accepted")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class WorkerOptions(Section, group="workers", summary="processes, threads and their replacement"):
     workers: int = number(
         1, "processes; auto: one per CPU", metavar="N|auto", parse=values.workers,
@@ -83,7 +83,7 @@ class WorkerOptions(Section, group="workers", summary="processes, threads and th
         None, "file for the supervisor's process id", metavar="PATH", aliases=("--pidfile",))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class ProcessOptions(Section, group="process", summary="directory, variables, user and preloading"):
     chdir: str | None = option(None, "working directory, set before anything else", metavar="DIR")
     env: tuple[tuple[str, str], ...] = option(

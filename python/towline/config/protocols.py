@@ -10,7 +10,7 @@ from .._options import Section, between, number, option, period, size
 
 # A table, whose layout the formatter keeps.
 # fmt: off
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class ProtocolOptions(Section, group="protocols", summary="HTTP versions, HTTP/2 and WebSocket"):
     http1: bool = option(True, "HTTP/1.1 and HTTP/1.0")
     http2: bool = option(True, "HTTP/2, by ALPN or prior knowledge")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import signal
 import time
 import traceback
@@ -98,6 +97,8 @@ class Certificates:
             self.close()
             self._deaths = 0 if self._next < NEVER else self._deaths + 1
         if not data and self._deaths:
+            import random
+
             delay = min(FIRST_RETRY * 2.0 ** min(self._deaths - 1, 20), LAST_RETRY) * random.uniform(1, 1.25)
             self._next = now + delay
             logger.error("ACME: the process has died; it is started again in %.0f s", delay)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -57,11 +56,15 @@ class Store:
 
     def record(self, name: str) -> dict[str, Any]:
         """The JSON object of a name or of the account. A damaged one is as good as none."""
+        import json
+
         with contextlib.suppress(ValueError):
             return dict(json.loads(self.read(f"{name}.json") or b"{}"))
         return {}
 
     def save(self, name: str, record: dict[str, Any]) -> None:
+        import json
+
         self.write(f"{name}.json", json.dumps(record).encode())
 
     def clear_challenges(self) -> None:

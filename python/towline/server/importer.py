@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import importlib
 import os
-import pkgutil
 import sys
 import traceback
 from collections.abc import Iterable
@@ -156,6 +155,8 @@ def _attribute(owner: Any, attribute: str, module_name: str) -> Any:
 
 def _modules(name: str, directory: str) -> list[str]:
     """The modules in the same package as the missing one."""
+    import pkgutil
+
     parent, _, _ = name.rpartition(".")
     where = os.path.join(directory, *parent.split(".")) if parent else directory
     prefix = f"{parent}." if parent else ""

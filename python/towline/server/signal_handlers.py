@@ -9,12 +9,14 @@ and does nothing.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
 
 _installed: dict[int, tuple[Any, Any]] = {}
 """By signal: our handler, and the one before."""

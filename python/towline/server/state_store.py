@@ -9,12 +9,10 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from .. import _state_location
 from .._state_location import STATE_VARIABLE
@@ -50,10 +48,10 @@ def server_store(config: ServerConfig) -> Iterator[None]:
         return
     folder, lock = made
     try:
-        with _variable(str(folder), before):
+        with _variable(folder, before):
             yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(lock)
 
 
@@ -69,7 +67,7 @@ def _variable(value: str, before: str | None) -> Iterator[None]:
             os.environ[STATE_VARIABLE] = before
 
 
-def _make(config: ServerConfig) -> tuple[Path, int] | None:
+def _make(config: ServerConfig) -> tuple[str, int] | None:
     """A new directory, of the user of the workers, and the lock that shows that it is in use.
 
     None if there is no place for it: an application that uses the store learns it there, others need none.
@@ -79,15 +77,16 @@ def _make(config: ServerConfig) -> tuple[Path, int] | None:
     try:
         # The store gets its name once it is locked: before that, another server could take it for a left-over.
         name = os.urandom(8).hex()
-        made = base / f"{BEING_MADE}{name}"
-        made.mkdir(mode=0o700)
-        lock = os.open(made / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        made = os.path.join(base, f"{BEING_MADE}{name}")
+        os.mkdir(made, mode=0o700)
+        lock = os.open(os.path.join(made, OWNER), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         target = owner(config)
         if target is not None and os.geteuid() == 0:
-            for path in (made, made / OWNER):
+            for path in (made, os.path.join(made, OWNER)):
                 _chown(path, target)
-        folder = made.rename(base / f"{NAME}{name}")
+        folder = os.path.join(base, f"{NAME}{name}")
+        os.rename(made, folder)
     except OSError as error:
         logger.info("no store for towline.state, because %s has no place for it: %s", base, error.strerror)
         return None
@@ -105,47 +104,59 @@ def give_store(target: Owner) -> None:
             _chown(path, target)
 
 
-def _chown(path: str | Path, target: Owner) -> None:
+def _chown(path: str, target: Owner) -> None:
     user, group = (-1 if number is None else number for number in (target.uid, target.gid))
     os.chown(path, user, group, follow_symlinks=False)
 
 
-def _base() -> Path:
+def _base() -> str:
     """A directory in memory with enough room, or that of temporary files."""
     try:
         found = os.statvfs(MEMORY)
         if os.access(MEMORY, os.W_OK) and found.f_bavail * found.f_frsize >= ROOM:
-            return Path(MEMORY)
+            return MEMORY
     except OSError:
         pass
     import tempfile  # rarely needed, and at every start otherwise
 
-    return Path(tempfile.gettempdir())
+    return tempfile.gettempdir()
 
 
-def _remove_left_over(base: Path) -> None:
+def _remove(folder: str) -> None:
+    import shutil  # here because the server needs it only when it ends
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left_over(base: str) -> None:
     """Remove stores of this user whose server was killed, and whose workers have ended, too. Root removes those of all users."""
-    for folder in base.glob(f"{NAME}*"):
-        _remove_unlocked(folder)
-    for folder in base.glob(f"{BEING_MADE}*"):
+    try:
+        names = [name for name in os.listdir(base) if name.startswith((NAME, BEING_MADE))]
+    except OSError:
+        return  # it can be entered, and not read
+    for name in names:
+        folder = os.path.join(base, name)
+        if name.startswith(NAME):
+            _remove_unlocked(folder)
+            continue
         try:
-            age_s = time.time() - folder.lstat().st_mtime
-            if age_s > LONGEST_MAKING_S and not _remove_unlocked(folder) and _is_ours(folder.lstat()):
-                folder.rmdir()  # its maker was killed before it made the lock
+            age_s = time.time() - os.lstat(folder).st_mtime
+            if age_s > LONGEST_MAKING_S and not _remove_unlocked(folder) and _is_ours(os.lstat(folder)):
+                os.rmdir(folder)  # its maker was killed before it made the lock
         except OSError:
             continue  # locked, or another server was faster
 
 
-def _remove_unlocked(folder: Path) -> bool:
+def _remove_unlocked(folder: str) -> bool:
     """Remove a store that no process uses. False: it has no lock that may be opened."""
     try:
-        lock = os.open(folder / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = os.open(os.path.join(folder, OWNER), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
         if _is_ours(os.fstat(lock)):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
     except BlockingIOError:
         pass
     finally:

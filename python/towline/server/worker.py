@@ -14,7 +14,6 @@ import faulthandler
 import gc
 import logging
 import os
-import random
 import select
 import signal
 import sys
@@ -101,7 +100,6 @@ def main(context: WorkerContext) -> NoReturn:
     try:
         if context.application is None:
             atexit._clear()  # the handlers of the supervisor
-        random.seed()
         faulthandler.enable()  # prints the stack of a stuck worker at SIGABRT
         context.hooks.call("post_fork", context.hooks.server, context.for_hooks)
         context.slot.start_heartbeat(context.config.timeout_worker_healthcheck / HEARTBEATS)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import signal
 import time
 from collections.abc import Iterator
@@ -44,6 +43,8 @@ class Recycling:
         limit = self._config.limit_max_requests
         if limit is None:
             return None
+        import random
+
         return slot.requests + limit + random.randint(0, self._config.limit_max_requests_jitter)
 
     def due(self, workers: list[Worker], now: float) -> Iterator[tuple[Worker, str]]:
