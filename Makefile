@@ -124,7 +124,7 @@ test-change: $(VENV)/.stamp-tools ## check, and the Rust and Python tests of wha
 		$(MAKE) --no-print-directory pytest PYTEST_ARGS="$$tests $(PYTEST_ARGS)"
 
 # examples/api, hello and llm are as short as they can be, without types. A folder whose files import each other is in MYPYPATH.
-TYPED_EXAMPLES := $(wildcard $(addprefix examples/,$(addsuffix /*.py,chat deployment fastapi_service files gateway https_records webhooks)))
+TYPED_EXAMPLES := $(wildcard $(addprefix examples/,$(addsuffix /*.py,chat deployment fastapi_service files gateway httparena https_records webhooks)))
 
 check: check-sources check-package check-rust ## format, lints, layering, types, stubs
 
@@ -140,7 +140,7 @@ check-sources: $(VENV)/.stamp-test
 	$(BIN)/ruff format --check .
 	$(call say,mypy)
 	$(BIN)/mypy
-	MYPYPATH=examples/gateway:examples/fastapi_service $(BIN)/mypy --explicit-package-bases $(TYPED_EXAMPLES)
+	MYPYPATH=examples/gateway:examples/fastapi_service:examples/httparena $(BIN)/mypy --explicit-package-bases $(TYPED_EXAMPLES)
 
 # Those that import the package.
 check-package: $(VENV)/.stamp-test $(VENV)/.stamp-native

@@ -1,7 +1,7 @@
 """Runs the examples with the Towline that is installed in this environment: `python scripts/try_examples.py`.
 
-Those that need other packages (examples/fastapi_service, https_records, llm) are left out without them; examples/deployment,
-which is for Docker, and examples/ci, which is for GitHub, have their own tests only.
+Those that need other packages (examples/fastapi_service, https_records, llm) are left out without them; examples/deployment
+and examples/httparena, which are for Docker, and examples/ci, which is for GitHub, have their own tests only.
 """
 
 from __future__ import annotations
