@@ -99,7 +99,9 @@ def test_the_image_has_two_stages_and_runs_without_privileges() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="hadolint is installed on Linux only")
-@pytest.mark.parametrize("file", [DOCKERFILE, ROOT / ".devcontainer/Dockerfile"])
+@pytest.mark.parametrize(
+    "file", [DOCKERFILE, ROOT / ".devcontainer/Dockerfile", *(ROOT / "examples").rglob("Dockerfile")]
+)
 def test_hadolint_accepts_the_dockerfiles(file: Path) -> None:
     lint = Path(sys.executable).with_name("hadolint")
     result = subprocess.run([lint, file], capture_output=True, text=True, timeout=60)

@@ -7,147 +7,46 @@ Dockerfile runs with other ports and folders. The profiles of HTTP/3 and gRPC, w
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import random
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 import towline
-import trustme
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.support import http2_client
 from tests.support.http3.client import Client as Http3Client
 from tests.support.process import MAX_WAIT, eventually
-from tests.support.programs import executable, free_port
+
+from .arena import NO_DATABASE, Entry, check_item, check_items, started
 
 for package in ("asyncpg", "google.protobuf", "msgspec"):
     pytest.importorskip(package)
 
-ENTRY = Path(__file__).parents[2] / "examples" / "httparena"
 TYPES = {"css": "text/css", "js": "text/javascript", "html": "text/html", "json": "application/json"}
 TYPES |= {"svg": "image/svg+xml", "woff2": "font/woff2", "webp": "image/webp"}
 
 
-NO_DATABASE = "postgresql://127.0.0.1:1/none"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """The running entry: its data, and its ports by their numbers in the arena."""
-
-    data: Path
-    authority: Path
-    ports: dict[int, int]
-
-    def client(self, port: int, **options: Any) -> httpx.Client:
-        scheme = "https" if port in (8081, 8443) else "http"
-        context = ssl.create_default_context(cafile=str(self.authority))
-        headers = {"accept-encoding": "identity"}
-        url = f"{scheme}://127.0.0.1:{self.ports[port]}"
-        return httpx.Client(verify=context, base_url=url, headers=headers, timeout=MAX_WAIT, **options)
-
-
-def started(folder: Path, database: str) -> Iterator[Entry]:
-    """The entry with the command of its Dockerfile, and the configuration with other ports and folders."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    issued = authority.issue_cert("127.0.0.1", "localhost")
-    (folder / "server.crt").write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
-    (folder / "server.key").write_bytes(issued.private_key_pem.bytes())
-    configuration = (ENTRY / "towline.toml").read_text()
-    ports = {port: free_port() for port in (8080, 8081, 8082, 8443)}
-    changes = {f"0.0.0.0:{port}": f"127.0.0.1:{free}" for port, free in ports.items()}
-    for old, new in {
-        **changes,
-        **{f"/certs/{name}": f"{folder}/{name}" for name in ("server.crt", "server.key")},
-    }.items():
-        assert old in configuration
-        configuration = configuration.replace(old, new)
-    (folder / "towline.toml").write_text(configuration.replace("/data/static", f"{folder}/static"))
-    command = [sys.executable, "-m", "towline", "serve", "main:app", "--config", f"{folder}/towline.toml"]
-    environment = {**os.environ, "DATABASE_URL": database, "DATABASE_MAX_CONN": "20"}
-    environment["DATASET_PATH"] = f"{folder}/dataset.json"
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(command, cwd=ENTRY, env=environment, stdout=log, stderr=log)
-    try:
-        eventually(lambda: process.poll() is not None or listens(ports[8080]), "the entry")
-        assert process.poll() is None, (folder / "log").read_text()
-        yield Entry(folder, folder / "ca.pem", ports)
-    finally:
-        process.terminate()
-        process.wait(MAX_WAIT)
-
-
-def listens(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/pipeline").text == "ok"
-    except httpx.HTTPError:
-        return False
-
-
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data of the entry, made by its own script, with fewer rows."""
-    folder = tmp_path_factory.mktemp("arena")
-    make = f"import sys; sys.path.insert(0, {str(ENTRY)!r}); import make_data, pathlib"
-    subprocess.run(
-        [sys.executable, "-c", f"{make}; make_data.make(pathlib.Path('.'), 3000)"], cwd=folder, check=True
-    )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def database(data: Path, postgres_url: str) -> str:
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE httparena")
-    url = postgres_url.replace("///postgres?", "///httparena?")
-    subprocess.run([executable("psql"), "--quiet", "--dbname", url, "--file", data / "seed.sql"], check=True)
-    return url
-
-
-@pytest.fixture(scope="module")
-def entry(data: Path, request: pytest.FixtureRequest) -> Iterator[Entry]:
-    """The entry, without a database where PostgreSQL is not installed."""
-    try:
-        url = request.getfixturevalue("database")
-    except pytest.skip.Exception:
-        url = NO_DATABASE
-    yield from started(data, url)
-
-
-@pytest.fixture(scope="module")
-def plain(entry: Entry) -> Iterator[httpx.Client]:
-    with entry.client(8080) as client:
+def plain(arena_entry: Entry) -> Iterator[httpx.Client]:
+    with arena_entry.client(8080) as client:
         yield client
 
 
-def exchange(entry: Entry, *parts: bytes) -> bytes:
+def exchange(arena_entry: Entry, *parts: bytes) -> bytes:
     """Everything that the entry sends to requests in these parts, each in a segment of its own, until it closes."""
-    with socket.create_connection(("127.0.0.1", entry.ports[8080]), timeout=MAX_WAIT) as conn:
+    with socket.create_connection(("127.0.0.1", arena_entry.ports[8080]), timeout=MAX_WAIT) as conn:
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for part in parts:
             conn.sendall(part)
         return b"".join(iter(lambda: conn.recv(65536), b""))
-
-
-def check_items(entry: Entry, response: httpx.Response, count: int, factor: int) -> None:
-    items = json.loads((entry.data / "dataset.json").read_text())[:count]
-    for item in items:
-        item["total"] = item["price"] * item["quantity"] * factor
-    assert response.json() == {"items": items, "count": count}
-    assert response.headers["content-type"] == "application/json"
 
 
 # baseline, limited-conn
@@ -170,8 +69,8 @@ def test_baseline(plain: httpx.Client) -> None:
         ([b"POST /baseline11?a=13&b=42 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\n", b"2", b"0"], b"75"),
     ],
 )  # fmt: skip
-def test_requests_in_parts(entry: Entry, parts: list[bytes], answer: bytes) -> None:
-    assert exchange(entry, *parts).endswith(b"\r\n\r\n" + answer)
+def test_requests_in_parts(arena_entry: Entry, parts: list[bytes], answer: bytes) -> None:
+    assert exchange(arena_entry, *parts).endswith(b"\r\n\r\n" + answer)
 
 
 @pytest.mark.parametrize("target", ["/baseline11?a=x&b=2", "/json/many", "/crud/items/0x1"])
@@ -186,40 +85,42 @@ def test_an_unknown_path(plain: httpx.Client) -> None:
 # pipelined, json, json-comp, json-tls, upload
 
 
-def test_pipelined(entry: Entry) -> None:
+def test_pipelined(arena_entry: Entry) -> None:
     request = b"GET /pipeline HTTP/1.1\r\nHost: a\r\n\r\n"
-    received = exchange(entry, request * 15 + request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    received = exchange(
+        arena_entry, request * 15 + request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    )
     assert received.count(b"HTTP/1.1 200 OK") == received.count(b"\r\n\r\nok") == 16
     assert received.count(b"content-type: text/plain\r\n") == 16
 
 
 @pytest.mark.parametrize(("count", "factor"), [(12, 3), (22, 7), (31, 2), (50, 5), (1, 1)])
-def test_json(entry: Entry, plain: httpx.Client, count: int, factor: int) -> None:
-    check_items(entry, plain.get(f"/json/{count}?m={factor}"), count, factor)
+def test_json(arena_entry: Entry, plain: httpx.Client, count: int, factor: int) -> None:
+    check_items(arena_entry, plain.get(f"/json/{count}?m={factor}"), count, factor)
     assert "content-encoding" not in plain.get(f"/json/{count}?m={factor}").headers
-    check_items(entry, plain.get(f"/public/json/{count}"), count, 1)
+    check_items(arena_entry, plain.get(f"/public/json/{count}"), count, 1)
 
 
 @pytest.mark.parametrize(("count", "factor"), [(25, 3), (40, 7), (50, 2)])
-def test_compressed_json(entry: Entry, plain: httpx.Client, count: int, factor: int) -> None:
+def test_compressed_json(arena_entry: Entry, plain: httpx.Client, count: int, factor: int) -> None:
     target = f"/json/{count}?m={factor}"
     with plain.stream("GET", target, headers={"accept-encoding": "gzip"}) as response:
         assert response.headers["content-encoding"] == "gzip"
         decoded = httpx.Response(200, headers=response.headers, content=b"".join(response.iter_raw()))
     decoded_again = httpx.Response(200, headers={"content-type": "application/json"}, content=decoded.content)
-    check_items(entry, decoded_again, count, factor)
+    check_items(arena_entry, decoded_again, count, factor)
     with plain.stream("GET", target, headers={"accept-encoding": "gzip, br"}) as response:
         assert response.headers["content-encoding"] == "br"
     answered = towline.get(f"{plain.base_url.join(target)}", headers={"accept-encoding": "gzip, br"})
     assert answered.json() == decoded.json()
 
 
-def test_json_over_tls(entry: Entry) -> None:
-    with entry.client(8081, http2=True) as client:
+def test_json_over_tls(arena_entry: Entry) -> None:
+    with arena_entry.client(8081, http2=True) as client:
         for count, factor in [(7, 2), (23, 11), (50, 1)]:
             response = client.get(f"/json/{count}?m={factor}")
             assert response.http_version == "HTTP/1.1"
-            check_items(entry, response, count, factor)
+            check_items(arena_entry, response, count, factor)
 
 
 @pytest.mark.parametrize("size", [17, 48, 512_000, 2_097_152, 10_485_760, 20_971_520])
@@ -232,13 +133,15 @@ def test_upload(plain: httpx.Client, size: int) -> None:
 
 
 @pytest.mark.parametrize("port", [8080, 8443])
-def test_static(entry: Entry, port: int) -> None:
-    names = [path.name for path in (entry.data / "static").iterdir() if path.suffix not in (".gz", ".br")]
+def test_static(arena_entry: Entry, port: int) -> None:
+    names = [
+        path.name for path in (arena_entry.data / "static").iterdir() if path.suffix not in (".gz", ".br")
+    ]
     assert len(names) == 20
     compressed = 0
-    with entry.client(port, http2=port == 8443) as client:
+    with arena_entry.client(port, http2=port == 8443) as client:
         for name in names:
-            expected = (entry.data / "static" / name).read_bytes()
+            expected = (arena_entry.data / "static" / name).read_bytes()
             for coding in ("identity", "gzip"):
                 response = client.get(f"/static/{name}", headers={"accept-encoding": coding})
                 assert response.headers["content-type"].split(";")[0] == TYPES[name.rpartition(".")[2]]
@@ -249,8 +152,8 @@ def test_static(entry: Entry, port: int) -> None:
         assert client.get("/static/../towline.toml").status_code == 404
 
 
-def test_static_files_are_read_from_the_disk(entry: Entry, plain: httpx.Client) -> None:
-    path = entry.data / "static" / "new.txt"
+def test_static_files_are_read_from_the_disk(arena_entry: Entry, plain: httpx.Client) -> None:
+    path = arena_entry.data / "static" / "new.txt"
     for content in (b"one", b"another"):
         path.write_bytes(content)
         assert plain.get("/static/new.txt").content == content
@@ -259,29 +162,29 @@ def test_static_files_are_read_from_the_disk(entry: Entry, plain: httpx.Client) 
 
 
 @pytest.mark.parametrize("port", [8443, 8082])
-def test_http2(entry: Entry, port: int) -> None:
+def test_http2(arena_entry: Entry, port: int) -> None:
     a, b = random.randrange(100, 1000), random.randrange(100, 1000)
-    with entry.client(port, http1=port == 8443, http2=True) as client:
+    with arena_entry.client(port, http1=port == 8443, http2=True) as client:
         response = client.get(f"/baseline2?a={a}&b={b}")
         assert (response.text, response.headers["content-type"]) == (str(a + b), "text/plain")
         assert response.http_version == "HTTP/2"
         for count, factor in [(12, 3), (22, 7), (31, 2), (50, 5)]:
-            check_items(entry, client.get(f"/json/{count}?m={factor}"), count, factor)
+            check_items(arena_entry, client.get(f"/json/{count}?m={factor}"), count, factor)
 
 
-def test_the_port_of_h2c_refuses_http1(entry: Entry) -> None:
-    with entry.client(8082) as client, pytest.raises(httpx.HTTPError):
+def test_the_port_of_h2c_refuses_http1(arena_entry: Entry) -> None:
+    with arena_entry.client(8082) as client, pytest.raises(httpx.HTTPError):
         client.get("/baseline2?a=1&b=1").raise_for_status()
 
 
-def test_http3(entry: Entry) -> None:
+def test_http3(arena_entry: Entry) -> None:
     a, b = random.randrange(100, 1000), random.randrange(100, 1000)
-    with Http3Client(("127.0.0.1", entry.ports[8443]), ca=str(entry.authority)) as client:
+    with Http3Client(("127.0.0.1", arena_entry.ports[8443]), ca=str(arena_entry.authority)) as client:
         sum_of_both = client.fetch("GET", f"/baseline2?a={a}&b={b}")
         assert (sum_of_both.status, sum_of_both.body) == (200, str(a + b).encode())
         for name in ("reset.css", "vendor.js", "hero.webp"):
             file = client.fetch("GET", f"/static/{name}")
-            assert file.body == (entry.data / "static" / name).read_bytes()
+            assert file.body == (arena_entry.data / "static" / name).read_bytes()
             coded = client.fetch("GET", f"/static/{name}", headers=[("accept-encoding", "gzip;q=0.8")])
             is_text = coded.fields.get("content-encoding") == "gzip"
             assert is_text != name.endswith("webp")
@@ -293,7 +196,7 @@ def test_http3(entry: Entry) -> None:
 
 
 @pytest.mark.parametrize(("low", "high", "limit"), [(5, 80, 7), (20, 150, 18), (100, 400, 33), (10, 50, 50)])
-@pytest.mark.usefixtures("database")
+@pytest.mark.usefixtures("arena_database")
 def test_async_db(plain: httpx.Client, low: int, high: int, limit: int) -> None:
     response = plain.get(f"/async-db?min={low}&max={high}&limit={limit}")
     found = response.json()
@@ -304,14 +207,7 @@ def test_async_db(plain: httpx.Client, low: int, high: int, limit: int) -> None:
         assert low <= item["price"] <= high
 
 
-def check_item(item: dict[str, Any]) -> None:
-    assert [*item] == ["id", "name", "category", "price", "quantity", "active", "tags", "rating"]
-    assert isinstance(item["active"], bool)
-    assert isinstance(item["tags"], list)
-    assert {*item["rating"]} == {"score", "count"}
-
-
-@pytest.mark.usefixtures("database")
+@pytest.mark.usefixtures("arena_database")
 def test_async_db_without_a_match_and_without_parameters(plain: httpx.Client) -> None:
     assert plain.get("/async-db?min=9999&max=9999&limit=50").json() == {"items": [], "count": 0}
     assert plain.get("/async-db").json()["count"] == 50
@@ -319,7 +215,7 @@ def test_async_db_without_a_match_and_without_parameters(plain: httpx.Client) ->
     assert plain.get("/async-db?min=99999999999").status_code == 400
 
 
-@pytest.mark.usefixtures("database")
+@pytest.mark.usefixtures("arena_database")
 def test_crud_list(plain: httpx.Client) -> None:
     pages = [plain.get(f"/crud/items?category=electronics&page={page}&limit=5").json() for page in (1, 2)]
     for number, page in enumerate(pages, 1):
@@ -329,52 +225,51 @@ def test_crud_list(plain: httpx.Client) -> None:
     assert numbers == sorted({*numbers})
 
 
-def fresh(entry: Entry, method: str, path: str, **options: Any) -> httpx.Response:
+def fresh(arena_entry: Entry, method: str, path: str, **options: Any) -> httpx.Response:
     """A request on a connection of its own, so that any worker may get it."""
-    with entry.client(8080) as client:
+    with arena_entry.client(8080) as client:
         return client.request(method, path, **options)
 
 
-@pytest.mark.usefixtures("database")
-def test_crud(entry: Entry) -> None:
-    first = fresh(entry, "GET", "/crud/items/42")
+@pytest.mark.usefixtures("arena_database")
+def test_crud(arena_entry: Entry) -> None:
+    first = fresh(arena_entry, "GET", "/crud/items/42")
     check_item(first.json())
-    second = fresh(entry, "GET", "/crud/items/42")
+    second = fresh(arena_entry, "GET", "/crud/items/42")
     assert (first.headers["x-cache"], second.headers["x-cache"]) == ("MISS", "HIT")
     assert first.content == second.content
-    assert fresh(entry, "GET", "/crud/items/999999").status_code == 404
+    assert fresh(arena_entry, "GET", "/crud/items/999999").status_code == 404
 
     item = {"id": 200001, "name": "new", "category": "test", "price": 42, "quantity": 7}
-    created = fresh(entry, "POST", "/crud/items", json=item)
+    created = fresh(arena_entry, "POST", "/crud/items", json=item)
     assert (created.status_code, created.json()) == (201, item)
-    assert fresh(entry, "GET", "/crud/items/200001").json()["price"] == 42
-    assert fresh(entry, "POST", "/crud/items", json={**item, "price": 43}).status_code == 201
-    assert fresh(entry, "GET", "/crud/items/200001").json()["price"] == 43
+    assert fresh(arena_entry, "GET", "/crud/items/200001").json()["price"] == 42
+    assert fresh(arena_entry, "POST", "/crud/items", json={**item, "price": 43}).status_code == 201
+    assert fresh(arena_entry, "GET", "/crud/items/200001").json()["price"] == 43
 
     change = {"name": "changed", "category": "test", "price": 99, "quantity": 1}
-    assert fresh(entry, "PUT", "/crud/items/200001", json=change).status_code == 200
-    changed = fresh(entry, "GET", "/crud/items/200001")
+    assert fresh(arena_entry, "PUT", "/crud/items/200001", json=change).status_code == 200
+    changed = fresh(arena_entry, "GET", "/crud/items/200001")
     assert (changed.headers["x-cache"], changed.json()["name"]) == ("MISS", "changed")
-    assert fresh(entry, "PUT", "/crud/items/999999", json=change).status_code == 404
-    assert fresh(entry, "PUT", "/crud/items/42", json={"name": 1}).status_code == 400
+    assert fresh(arena_entry, "PUT", "/crud/items/999999", json=change).status_code == 404
+    assert fresh(arena_entry, "PUT", "/crud/items/42", json={"name": 1}).status_code == 400
 
 
-@pytest.mark.usefixtures("database")
-def test_the_cache_ends_after_its_time(entry: Entry) -> None:
-    assert fresh(entry, "GET", "/crud/items/43").headers["x-cache"] == "MISS"
+@pytest.mark.usefixtures("arena_database")
+def test_the_cache_ends_after_its_time(arena_entry: Entry) -> None:
+    assert fresh(arena_entry, "GET", "/crud/items/43").headers["x-cache"] == "MISS"
     eventually(
-        lambda: fresh(entry, "GET", "/crud/items/43").headers["x-cache"] == "MISS", "the end of 200 ms"
+        lambda: fresh(arena_entry, "GET", "/crud/items/43").headers["x-cache"] == "MISS", "the end of 200 ms"
     )
 
 
-def test_without_the_database(data: Path, tmp_path: Path) -> None:
+def test_without_the_database(arena_data: Path, tmp_path: Path) -> None:
     for name in ("dataset.json", "static"):
-        (tmp_path / name).symlink_to(data / name)
-    for entry in started(tmp_path, NO_DATABASE):
-        with entry.client(8080) as client:
-            assert client.get("/async-db?min=10&max=50&limit=5").json() == {"items": [], "count": 0}
-            assert client.get("/crud/items/1").status_code == 503
-            assert client.get("/pipeline").text == "ok"
+        (tmp_path / name).symlink_to(arena_data / name)
+    with started(tmp_path, NO_DATABASE) as entry, entry.client(8080) as client:
+        assert client.get("/async-db?min=10&max=50&limit=5").json() == {"items": [], "count": 0}
+        assert client.get("/crud/items/1").status_code == 503
+        assert client.get("/pipeline").text == "ok"
 
 
 # unary-grpc, stream-grpc, both with TLS
@@ -383,12 +278,12 @@ GRPC = [("content-type", "application/grpc"), ("te", "trailers")]
 
 
 @pytest.fixture(params=[8080, 8443])
-def rpc(request: pytest.FixtureRequest, entry: Entry) -> Iterator[http2_client.Client]:
+def rpc(request: pytest.FixtureRequest, arena_entry: Entry) -> Iterator[http2_client.Client]:
     context = None
     if request.param == 8443:
-        context = ssl.create_default_context(cafile=str(entry.authority))
+        context = ssl.create_default_context(cafile=str(arena_entry.authority))
         context.set_alpn_protocols(["h2"])
-    with http2_client.Client(("127.0.0.1", entry.ports[request.param]), tls=context) as client:
+    with http2_client.Client(("127.0.0.1", arena_entry.ports[request.param]), tls=context) as client:
         yield client
 
 
@@ -436,8 +331,8 @@ def test_grpc_that_fails(rpc: http2_client.Client, body: bytes, status: str) -> 
 # echo-ws
 
 
-def test_websocket(entry: Entry) -> None:
-    url = f"ws://127.0.0.1:{entry.ports[8080]}"
+def test_websocket(arena_entry: Entry) -> None:
+    url = f"ws://127.0.0.1:{arena_entry.ports[8080]}"
     with connect(f"{url}/ws") as ws:
         for message in ("hello", os.urandom(256), "x" * 100_000, ""):
             ws.send(message)
