@@ -49,10 +49,12 @@ measurement and keeps its Host header; any 2xx or 3xx response passes, with any 
 | `name`, `title`, `source`, `tags`, `notes` | description and origin |
 | `protocols` | `h1`, `h2`: each is an experiment of its own |
 | `connections`, `pipeline`, `streams`, `requests_per_connection`, `barrier` | the load: keep-alive connections, pipelined requests (HTTP/1.1) or concurrent streams (HTTP/2) on each, requests before a connection is replaced, all connections sending at the same moment |
+| `more_connections` | numbers of connections with which it is measured as well |
+| `says_close` | `false`: the last request of a connection has no `Connection: close`; the client closes, unannounced |
 | `page` | a page load: each slice is so many requests on new connections, timed from the first attempt to connect to the last byte |
 | `h1_connections` | in place of `connections` over HTTP/1.1 |
 | `message` | the load consists of WebSocket messages: each connection is a WebSocket, and this text (a body as below) must be echoed; the request is the handshake, whose own headers are added |
-| `mix` | `in_turn` or `at_random` (by the `weight` of each request) |
+| `mix` | `in_turn`, `at_random` (by the `weight` of each request), or `per_connection`: a connection repeats one request, and the connection that replaces it the next one |
 | `interfaces`, `app` | for the fixture application: `asgi`, `wsgi`; its callable |
 | `tls` | always over TLS |
 | `limits` | options for the server: `requests_per_connection`, `concurrency`; with `needed = false`, servers without such an option are measured too |
@@ -66,7 +68,7 @@ measurement and keeps its Host header; any 2xx or 3xx response passes, with any 
 | `body` | `text`, `base64`, `repeat` with `count`, `file`, or a `series` from `first` to `last` with `separator`, `before`, `after`; its Content-Length belongs in `fields` |
 | `chunk_bytes` | chunked transfer coding, with chunks of this size |
 | `send_mode` | `pieces` with `gap_ms`; `await_continue`; `drop_after_bytes` (the connection is closed there, and the whole request must then succeed on a new one) |
-| `expect` | `status`, a body as above or `any_body = true` (with neither, the body must be empty), `fields`, `coding`, `interim`, `closes` |
+| `expect` | `status`, a body as above or `any_body = true` (with neither, the body must be empty), `fields`, `trailers`, `coding`, `interim`, `closes` |
 | `weight` | relative frequency in a random mix |
 | `like` | copies the first request of an earlier scenario in the file, except for the keys given here |
 """
@@ -127,6 +129,7 @@ def expected(one: Expect) -> str:
         else:
             lines.append(f"{len(body):,} bytes, binary")
     lines += [code(f"{name}: {value}") for name, value in one.fields]
+    lines += [code(f"{name}: {value}") + " (trailer)" for name, value in one.trailers]
     if one.coding:
         lines.append(f"{one.coding}; decoded and compared")
     lines += [f"after {status}" for status in one.interim]
@@ -142,7 +145,8 @@ def expected(one: Expect) -> str:
 def load(scenario: Scenario) -> str:
     if scenario.loads:
         return "<br>".join(map(of_client, scenario.loads))
-    lines = [f"{scenario.connections} connection{'s' * (scenario.connections > 1)}"]
+    numbers = [f"{number:,}" for number in (scenario.connections, *scenario.more_connections)]
+    lines = [f"{' or '.join(numbers)} connection{'s' * (scenario.connections > 1)}"]
     if scenario.h1_connections:
         lines.append(f"{scenario.h1_connections} over HTTP/1.1")
     if scenario.count:
@@ -158,8 +162,8 @@ def load(scenario: Scenario) -> str:
         lines.append(f"a page of {scenario.page:,} requests, its connections included")
     if scenario.barrier:
         lines.append("all at once (barrier)")
-    if scenario.mix == "at_random":
-        lines.append("random mix")
+    if scenario.mix != "in_turn":
+        lines.append({"at_random": "random mix", "per_connection": "one request on each"}[scenario.mix])
     if scenario.admits:
         lines.append(f"{scenario.admits} admitted")
     if scenario.tls:

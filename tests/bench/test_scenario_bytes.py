@@ -112,6 +112,8 @@ def test_the_catalogue_has_exactly_these_scenarios() -> None:
         "Nous",
         "HTTPotion",
         "Towline",
+        "HttpArena",
+        "web-frameworks",
     ]
     assert of("Roadrunner").keys() == SERVERS.keys()
     assert of("Hornbeam").keys() == APPLICATIONS.keys()
@@ -252,7 +254,7 @@ def test_the_protocols_of_the_catalogue() -> None:
         *("multi_request_body", "multi_stream_h2", "streaming_response", "small_chunked_response"),
         *("tls_handshake_throughput", "large_post_h2"),
     }
-    every = catalogue().values()
+    every = [one for one in catalogue().values() if one.section != "HttpArena"]
     assert all(("h2" in one.protocols) == ("h3" in one.protocols) for one in every if one.kind == "server")
 
 
@@ -318,3 +320,19 @@ def test_loads_of_clients_and_webhooks() -> None:
     small = scenarios["small_post"].requests[0].body
     assert small is not None
     assert json.loads(small.whole()) == {"hello": "a" * 900}
+
+
+def test_the_requests_of_web_frameworks() -> None:
+    """As oha writes them: a map of headers in this order, names in small letters."""
+    fields = (
+        b"accept: */*\r\naccept-encoding: gzip, compress, deflate, br\r\nuser-agent: oha/1.12.1\r\n"
+        b"connection: close\r\nhost: 172.17.0.2:3000\r\n\r\n"
+    )
+    found = [
+        (one.requests[0].wire(), one.connections, one.more_connections)
+        for one in of("web-frameworks").values()
+    ]
+    assert found == [
+        (b"%s HTTP/1.1\r\n%s" % (line, fields), 64, (256, 512))
+        for line in (b"GET /", b"GET /user/0", b"POST /user")
+    ]

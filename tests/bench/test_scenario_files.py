@@ -110,7 +110,19 @@ def test_a_file_with_every_key(tmp_path: Path) -> None:
         ),
         (
             HEAD + 'mix = "shuffled"\n' + REQUEST,
-            "scenario `mine`: `mix` is 'shuffled'; it must be one of in_turn, at_random",
+            "scenario `mine`: `mix` is 'shuffled'; it must be one of in_turn, at_random, per_connection",
+        ),
+        (
+            HEAD + "more_connections = [5, 0]\n" + REQUEST,
+            "scenario `mine`: `more_connections` has a number below 1",
+        ),
+        (
+            HEAD + REQUEST + 'expect = { fixture = "static none.css" }\n',
+            "scenario `mine`, request 1, expect: `fixture`: there is no data 'static none.css'",
+        ),
+        (
+            HEAD + REQUEST + 'expect = { trailers = ["grpc-status"] }\n',
+            "scenario `mine`, request 1, expect: `trailers`: 'grpc-status' is not `Name: value`",
         ),
         (
             HEAD + 'kind = "client"\n' + REQUEST,
@@ -185,7 +197,7 @@ def test_a_file_with_every_key(tmp_path: Path) -> None:
         ),
         (
             HEAD + REQUEST + 'body = { text = "a", base64 = "" }\n',
-            "scenario `mine`, request 1, body: a body is one of text, base64, repeat, series, file; here are text and base64",
+            "scenario `mine`, request 1, body: a body is one of text, base64, repeat, series, file, fixture; here are text and base64",
         ),
         (
             HEAD + REQUEST + 'body = { repeat = "a" }\n',

@@ -23,6 +23,8 @@ pub(crate) enum Mismatch {
     Kind,
     /// The expected header of this index is missing or different.
     Field(usize),
+    /// An expected trailer is missing or different.
+    Trailer,
     /// Not the expected body after decoding, or not decodable.
     Coding,
     Content,
@@ -41,6 +43,7 @@ pub(crate) struct Check {
     length: u64,
     differs: bool,
     wrong_kind: bool,
+    wrong_trailers: bool,
     missing: Option<usize>,
     /// `None` for most targets, whose bodies are compared at most: so a request in flight stays small.
     kept: Option<Box<Kept>>,
@@ -76,12 +79,11 @@ impl Check {
         self.length = 0;
         self.differs = false;
         self.wrong_kind = false;
+        self.wrong_trailers = !expect.trailers.is_empty();
         self.missing = None;
         self.kept = None;
         if !expect.fields.is_empty() {
-            self.missing = expect.fields.iter().position(|(name, value)| {
-                !(fields.clone()).any(|field| is(&field, name) && *field.value == **value)
-            });
+            self.missing = missing(&expect.fields, &fields);
         }
         if expect.keeps() {
             self.kept = Some(Box::new(Kept::begin(fields, expect)));
@@ -116,6 +118,15 @@ impl Check {
         }
     }
 
+    /// Checks the trailers at the end of a body.
+    pub(crate) fn trailers<'a>(
+        &mut self,
+        fields: &(impl Iterator<Item = Field<'a>> + Clone),
+        expect: &Expect,
+    ) {
+        self.wrong_trailers = missing(&expect.trailers, fields).is_some();
+    }
+
     /// The status has precedence: an error page also has other headers and another body.
     pub(crate) fn end(&mut self, expect: &Expect, verified: &mut VerifiedBody) -> Option<Mismatch> {
         let status_is_right = match expect.status {
@@ -130,6 +141,9 @@ impl Check {
         }
         if let Some(missing) = self.missing {
             return Some(Mismatch::Field(missing));
+        }
+        if self.wrong_trailers {
+            return Some(Mismatch::Trailer);
         }
         if expect.length.is_some_and(|length| length != self.length) {
             return Some(Mismatch::Content);
@@ -239,6 +253,16 @@ impl CodedBody {
         }
         is_right
     }
+}
+
+/// The index of the first expected field that is missing or different.
+fn missing<'a>(
+    expected: &[(Box<str>, Box<[u8]>)],
+    fields: &(impl Iterator<Item = Field<'a>> + Clone),
+) -> Option<usize> {
+    expected.iter().position(|(name, value)| {
+        !(fields.clone()).any(|field| is(&field, name) && *field.value == **value)
+    })
 }
 
 fn is(field: &Field<'_>, name: &str) -> bool {
@@ -378,6 +402,32 @@ mod tests {
         };
         assert_eq!(verdict(&not_found, 404, &[b"x"]), None);
         assert_eq!(verdict(&not_found, 200, &[]), Some(Mismatch::Status));
+    }
+
+    #[test]
+    fn expected_trailers_are_there_with_their_values() {
+        let expect = Expect {
+            trailers: vec![("grpc-status".into(), b"0"[..].into())],
+            ..Expect::default()
+        };
+        let verdict = |trailers: &[(&str, &str)]| {
+            let mut check = Check::default();
+            check.begin(200, std::iter::empty(), &expect);
+            let trailers = trailers.iter().map(|(name, value)| Field {
+                name: name.as_bytes(),
+                value: value.as_bytes(),
+            });
+            check.trailers(&trailers, &expect);
+            check.end(&expect, &mut VerifiedBody::default())
+        };
+        let wrong = Some(Mismatch::Trailer);
+        assert_eq!(verdict(&[("grpc-message", ""), ("grpc-status", "0")]), None);
+        assert_eq!(verdict(&[("grpc-status", "2")]), wrong);
+        assert_eq!(verdict(&[]), wrong);
+        let mut check = Check::default();
+        check.begin(200, std::iter::empty(), &expect);
+        let end = check.end(&expect, &mut VerifiedBody::default());
+        assert_eq!(end, wrong, "a head without a body");
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct Config {
     /// Requests after which a connection is replaced; `Some(1)`: a fresh connection for each request,
     /// whose setup counts as part of the latency.
     pub requests_per_connection: Option<u64>,
+    /// HTTP/1.1: the last request of a connection has `Connection: close`. Otherwise the generator closes the connection
+    /// after the response, unannounced.
+    pub says_close: bool,
     /// All connections send their next request at the same moment, when all have their responses; on
     /// fresh connections, a connection storm. One thread, a closed loop.
     pub barrier: bool,
@@ -89,6 +92,8 @@ pub enum Mix {
     AtRandom,
     /// Each connection is a user that sends the requests of all targets in order, and then again.
     Session,
+    /// Each connection repeats one target; the connection that replaces it takes the next one.
+    PerConnection,
 }
 
 /// The event that starts a request.
@@ -133,6 +138,7 @@ impl Config {
             pipeline: 1,
             streams: 1,
             requests_per_connection: None,
+            says_close: true,
             barrier: false,
             connects_in_slice: false,
             loop_mode: LoopMode::Closed,
@@ -229,6 +235,9 @@ impl Config {
                     return wrong("the weights of an origin's targets add up to 0");
                 }
             }
+        }
+        if self.mix == Mix::PerConnection && self.destinations().len() > 1 {
+            return wrong("the targets that connections divide among themselves have one origin");
         }
         let has_variables = self.has_variables();
         (self.targets.iter()).try_for_each(|target| {

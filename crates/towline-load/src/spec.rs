@@ -38,6 +38,7 @@ pub struct Spec {
     pipeline: usize,
     streams: usize,
     requests_per_connection: Option<u64>,
+    says_close: bool,
     barrier: bool,
     connects_in_slice: bool,
     timeout_s: f64,
@@ -106,6 +107,7 @@ struct ExpectSpec {
     sha256: Option<String>,
     coding: Option<Coding>,
     fields: Vec<(Box<str>, String)>,
+    trailers: Vec<(Box<str>, String)>,
 }
 
 /// `{"text": ..}`, `{"base64": ..}`, `{"repeat": .., "count": ..}` or `{"file": ..}`.
@@ -155,6 +157,7 @@ impl Default for Spec {
             pipeline: 1,
             streams: 1,
             requests_per_connection: None,
+            says_close: true,
             barrier: false,
             connects_in_slice: false,
             timeout_s: 10.0,
@@ -192,6 +195,7 @@ impl Spec {
             pipeline: self.pipeline,
             streams: self.streams,
             requests_per_connection: self.requests_per_connection,
+            says_close: self.says_close,
             barrier: self.barrier,
             connects_in_slice: self.connects_in_slice,
             timeout: seconds("timeout_s", self.timeout_s)?,
@@ -240,6 +244,7 @@ impl TargetSpec {
             sha256: expect.sha256.as_deref().map(sha256).transpose()?,
             coding: expect.coding,
             fields: pairs(expect.fields),
+            trailers: pairs(expect.trailers),
             captures: (self.capture.iter())
                 .map(|(name, source)| Capture::parse(name, source).map_err(wrong))
                 .collect::<Result<_, _>>()?,

@@ -98,6 +98,8 @@ pub struct Expect {
     pub coding: Option<Coding>,
     /// Required headers with their values; names are case-insensitive.
     pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// Required trailers with their values.
+    pub trailers: Vec<(Box<str>, Box<[u8]>)>,
     /// Values to take from the response; without them it has failed.
     pub captures: Vec<Capture>,
 }

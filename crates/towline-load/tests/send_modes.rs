@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::scripted::{HELLO, Reply, Server, load, refusing_port, until};
 use bytes::Bytes;
-use towline_load::{Config, Expect, SendMode, Target, Until};
+use towline_load::{Config, Expect, Mix, SendMode, Target, Until};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 const TOO_LARGE: &[u8] = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n";
@@ -356,4 +356,41 @@ fn headers_and_coded_bodies_are_verified() {
     let report = load(&config).report;
     assert_eq!((report.answered, report.errors.content), (9, 1), "{report}");
     assert!(report.first_failure.unwrap().contains("location"));
+}
+
+#[test]
+fn a_connection_repeats_its_target_and_the_next_one_takes_the_next_target() {
+    // The path of each request, and the bytes after it, by connection: a path is all that differs.
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&seen);
+    let server = Server::new(move |call| {
+        let text = String::from_utf8_lossy(call.request).into_owned();
+        log.lock().unwrap().push(text);
+        Reply::Send(HELLO)
+    });
+    let mut config = server.config(18);
+    let target = |path: &str| Target::get(&format!("{}{path}", server.url())).unwrap();
+    config.targets = ["a", "b", "c"].map(target).into();
+    config.mix = Mix::PerConnection;
+    config.requests_per_connection = Some(3);
+    config.says_close = false;
+    let report = load(&config).report;
+    assert_eq!((report.answered, report.errors.total()), (18, 0));
+    let paths = || -> String {
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        assert!(
+            seen.iter().all(|text| !text.contains("onnection")),
+            "{seen:?}"
+        );
+        seen.iter().filter_map(|text| text.chars().nth(5)).collect()
+    };
+    assert_eq!(paths(), "aaabbbcccaaabbbccc");
+    assert_eq!(server.accepted.load(Ordering::SeqCst), 6);
+    // Several connections begin with different targets, and keep them.
+    config.connections = 3;
+    config.requests_per_connection = None;
+    let report = load(&config).report;
+    assert_eq!((report.answered, report.reconnects), (18, 0));
+    let paths = paths();
+    assert!("abc".chars().all(|path| paths.contains(path)), "{paths}");
 }

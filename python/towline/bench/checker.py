@@ -75,6 +75,7 @@ def problem_of(
     return (
         _protocol(found, protocol, secure=secure, http_1_0=http_1_0)
         or _fields(found["fields"], wanted)
+        or _trailers(found["trailers"], wanted)
         or _body(found, wanted)
         or _interim(found, wanted)
         or _closing(found, wanted, protocol)
@@ -108,6 +109,13 @@ def _fields(fields: list[list[str]], wanted: Expect) -> str | None:
         coded = [one for key, one in fields if key.lower() == "content-encoding"]
         if coded and wanted.body is not None:
             return f"coded as {coded[0]!r:.40}, which was not requested"
+    return None
+
+
+def _trailers(trailers: list[list[str]], wanted: Expect) -> str | None:
+    for name, value in wanted.trailers:
+        if [name.lower(), value] not in trailers:
+            return f"the trailer {name} must be {value!r}; the trailers are {trailers!r:.120}"
     return None
 
 

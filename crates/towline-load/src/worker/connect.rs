@@ -160,6 +160,9 @@ impl Worker {
     ) {
         let PendingDial { begun, queued } = opening;
         let again = self.slots.open(slot, id);
+        if again {
+            (self.origins).on_replaced(self.slots.get(slot).origin);
+        }
         self.repeat_on(slot, id);
         if let Some(conn) = self.engine.conn(id) {
             conn.state.slot = Some(slot);

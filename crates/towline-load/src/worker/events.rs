@@ -100,7 +100,12 @@ fn take_body(
     loop {
         match stream.read(usize::MAX) {
             StreamRead::Data(data) => request.check.data(data, expect, verified),
-            StreamRead::End => return Some(index),
+            StreamRead::End => {
+                if !expect.trailers.is_empty() {
+                    request.check.trailers(&stream.trailers(), expect);
+                }
+                return Some(index);
+            }
             StreamRead::Pending | StreamRead::Failed => return None,
         }
     }

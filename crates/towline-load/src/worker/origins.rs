@@ -14,7 +14,9 @@ use crate::target::Destination;
 
 /// The origins of a thread, and the destinations among them that have no connection.
 pub(super) struct Origins {
-    origins: Vec<Origin>,
+    all: Vec<Origin>,
+    /// A connection has its own origin, whose target it keeps.
+    keeps_target: bool,
     pub(super) outages: Outages,
 }
 
@@ -103,43 +105,62 @@ impl Origins {
                 ..Origin::new(route, &weighted, config.mix, Random::new(!seed))
             }
         };
-        let mut origins: Vec<_> = destinations.into_iter().enumerate().map(origin).collect();
-        if config.mix == Mix::Session
-            && let Some(route) = origins.first().map(|origin| Arc::clone(&origin.route))
+        let mut all: Vec<_> = destinations.into_iter().enumerate().map(origin).collect();
+        let keeps_target = config.mix == Mix::PerConnection;
+        if (config.mix == Mix::Session || keeps_target)
+            && let Some(route) = all.first().map(|origin| Arc::clone(&origin.route))
         {
-            // Each connection keeps its own place in the session.
+            // Each connection keeps its own place among the targets.
             let steps: Vec<_> = (0..config.targets.len() as u32)
                 .map(|index| (index, 1))
                 .collect();
-            let origin = |_| Origin::new(Arc::clone(&route), &steps, Mix::Session, Random::new(0));
-            origins.extend((1..slots).map(origin));
+            let origin = |slot| {
+                let mut steps = steps.clone();
+                let first = if keeps_target { slot % steps.len() } else { 0 };
+                steps.rotate_left(first);
+                Origin::new(Arc::clone(&route), &steps, config.mix, Random::new(0))
+            };
+            all.extend((1..slots).map(origin));
         }
-        Self { origins, outages }
+        Self {
+            all,
+            keeps_target: keeps_target && !config.is_fresh(),
+            outages,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.origins.len()
+        self.all.len()
     }
 
     #[inline]
     pub(super) fn of(&self, origin: usize) -> &Origin {
-        &self.origins[origin]
+        &self.all[origin]
     }
 
     /// Selects the target of the next request.
     pub(super) fn advance(&mut self, origin: usize) {
-        self.origins[origin].advance();
+        if !self.keeps_target {
+            self.all[origin].advance();
+        }
+    }
+
+    /// Selects the target of a connection that replaces another one.
+    pub(super) fn on_replaced(&mut self, origin: usize) {
+        if self.keeps_target {
+            self.all[origin].advance();
+        }
     }
 
     /// Begins with the first target again.
     pub(super) fn restart(&mut self, origin: usize) {
-        let origin = &mut self.origins[origin];
+        let origin = &mut self.all[origin];
         origin.at = 0;
         origin.advance();
     }
 
     pub(super) fn have_one_target_each(&self) -> bool {
-        self.origins.iter().all(|origin| origin.targets.len() == 1)
+        self.all.iter().all(|origin| origin.targets.len() == 1)
     }
 }
 

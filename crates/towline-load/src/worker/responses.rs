@@ -42,7 +42,7 @@ impl Worker {
         let is_last = conn_state.pending.is_empty();
         let is_message = conn_state.socket.is_some();
         let is_spent = is_last
-            && if is_message || self.config.protocol != Protocol::Http1 {
+            && if is_message || self.config.protocol != Protocol::Http1 || !self.config.says_close {
                 // Messages and streams end alone: nothing in them marks the last one of a connection.
                 let used = self.slots.get(slot).used;
                 (self.config.requests_per_connection).is_some_and(|most| used >= most)
@@ -162,6 +162,7 @@ impl Worker {
                 let name = expect.fields.get(at).map_or("", |(name, _)| name);
                 format!("the header {name} is not the expected one")
             }
+            Mismatch::Trailer => "the trailers are not the expected ones".into(),
             Mismatch::Capture(at, lack) => expect.captures[at].failure(lack),
             Mismatch::Coding => {
                 let coding = expect.coding.map_or("", crate::Coding::name);

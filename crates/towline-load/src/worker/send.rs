@@ -253,7 +253,7 @@ impl Worker {
             return Err(NotSent::Unavailable);
         }
         // Only HTTP/1.1 announces the last request.
-        let is_last = !has_streams && most == Some(*used + 1);
+        let is_last = !has_streams && self.config.says_close && most == Some(*used + 1);
         let stream = match conn.send_again() {
             Some(stream) => stream,
             None => (self.writer).begin(conn, slot, &queued, (is_last, &self.config.targets))?,

@@ -98,6 +98,15 @@ async def hello_world(scope: Scope, receive: Receive, send: Send) -> None:
     await send(NOTHING if scope["method"] == "HEAD" else made[1])
 
 
+async def users(scope: Scope, receive: Receive, send: Send) -> None:
+    """The routes of web-frameworks."""
+    if scope["type"] != "http":
+        await other(scope, receive, send)
+        return
+    _, user, number = scope["path"].rpartition("/user/")
+    await send_response(send, response(number.encode() if user else b"", TEXT))
+
+
 async def send_response(send: Send, made: tuple[Message, Message]) -> None:
     await send(made[0])
     await send(made[1])

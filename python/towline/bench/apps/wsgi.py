@@ -128,6 +128,14 @@ def baseline(environ: Environ) -> Response:
     return response(b"%d" % (int(numbers["a"]) + int(numbers["b"])), TEXT)
 
 
+def users(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    """The routes of web-frameworks."""
+    _, user, number = environ["PATH_INFO"].rpartition("/user/")
+    status, fields, body = response(number.encode("latin-1") if user else b"", TEXT)
+    start_response(status, fields)
+    return body
+
+
 def items(environ: Environ) -> Response:
     count = int(environ["PATH_INFO"].rpartition("/")[2])
     factor = int(dict(parse_qsl(environ["QUERY_STRING"])).get("m", "1"))

@@ -21,6 +21,8 @@ from .plan import Options, select
 from .servers import Binding, ServerSubject, load_over
 from .session import Session
 
+SUITES_ON_REQUEST = frozenset({"HttpArena", "web-frameworks"})
+"""Sections that a run without `--scenario` leaves out: suites of others, which would double its time."""
 NOT_UNASKED = frozenset({"native"})
 """Measured only on request: Towline's responder shows the limit of the generator."""
 BOTH_INTERFACES = ("hello",)
@@ -119,7 +121,7 @@ class ServerExperiments:
             return self._options.connections
         if self._quick and scenario.connections > QUICK_CONNECTIONS:
             return (QUICK_CONNECTIONS,)
-        return (None, *CURVE_CONNECTIONS) if self._options.curve else (None,)
+        return (None, *(CURVE_CONNECTIONS if self._options.curve else scenario.more_connections))
 
     def _plan(
         self, scenario: Scenario, variant: ServerVariant, connections: int | None, *, sweep: bool = False
@@ -193,7 +195,8 @@ class ServerExperiments:
         return self._tls
 
     def _variants(self, scenario: Scenario) -> Iterator[ServerVariant]:
-        wanted = self._options.protocol or (scenario.protocols[:1] if self._quick else BY_DEFAULT)
+        only_one = self._quick or len(scenario.protocols) == 1
+        wanted = self._options.protocol or (scenario.protocols[:1] if only_one else BY_DEFAULT)
         for protocol in scenario.protocols:
             if protocol in wanted:
                 yield from (
@@ -346,6 +349,8 @@ def chosen_scenarios(options: Options, *, quick: bool = False) -> list[Scenario]
         return list(own.values())
     if quick and not options.scenario:
         return [one for one in known.values() if one.quick]
+    if not options.scenario:
+        return [one for one in known.values() if one.section not in SUITES_ON_REQUEST]
     return [
         known[name] for name in select(options.scenario, known, "scenario", lambda name: marks(known[name]))
     ]
@@ -364,6 +369,8 @@ def own_scenarios(options: Options) -> dict[str, Scenario]:
 def marks(scenario: Scenario) -> Iterator[str]:
     """Marks by which a scenario can be selected."""
     yield f"section:{scenario.section.lower()}"
+    if scenario.section in SUITES_ON_REQUEST:
+        yield scenario.section.lower()
     yield from (f"tag:{tag}" for tag in scenario.tags)
 
 

@@ -116,7 +116,7 @@ class ServerSubject:
     def _settings(self, start_config: StartConfig | None = None) -> Settings:
         binding = self.binding
         interface = binding.interface if self.server.interfaces else None
-        fixture = f"{interface}:{binding.scenario.app}" if interface is not None else None
+        fixture = binding.scenario.fixture(interface) if interface is not None else None
         settings = Settings(
             interface=interface,
             app=self._app or fixture,

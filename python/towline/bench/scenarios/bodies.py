@@ -1,6 +1,6 @@
 """Bodies and series of targets in scenario files.
 
-A body is `text`, `base64`, `repeat` (with `count`), `file`, or a `series`: a template repeated for `first` to
+A body is `text`, `base64`, `repeat` (with `count`), `file`, `fixture` (a name in bench/apps/httparena_data), or a `series`: a template repeated for `first` to
 `last` with `{n}` (or `{n:04}`, padded with zeros) as the number, joined by `separator`, between `before` and `after`.
 """
 
@@ -11,6 +11,7 @@ import binascii
 import re
 from pathlib import Path
 
+from ..apps.httparena_data import fixture
 from .model import Body
 from .table import Table
 
@@ -18,7 +19,7 @@ NUMBER = re.compile(r"\{n(?::0(\d{1,2}))?\}")
 MAX_MEMBERS = 1_000_000
 MAX_BYTES = 1 << 30
 
-KEYS = ("text", "base64", "repeat", "series", "file")
+KEYS = ("text", "base64", "repeat", "series", "file", "fixture")
 
 
 def read_body(table: Table, folder: Path | None) -> Body | None:
@@ -44,6 +45,8 @@ def read_body(table: Table, folder: Path | None) -> Body | None:
             return Body(text.encode(), count)
         case "series":
             return Body(_joined(table, text).encode())
+        case "fixture":
+            return Body(_fixture(table, text))
         case "file":
             return _file(table, text, folder)
         case _:
@@ -73,6 +76,13 @@ def _decoded(table: Table, text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise table.error(f"`base64`: {error}") from None
+
+
+def _fixture(table: Table, name: str) -> bytes:
+    try:
+        return fixture(name)
+    except (LookupError, ValueError):
+        raise table.error(f"`fixture`: there is no data {name!r}") from None
 
 
 def _file(table: Table, text: str, folder: Path | None) -> Body:

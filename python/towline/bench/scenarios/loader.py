@@ -20,7 +20,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-CATALOGUE = ("servers", "applications", "clients", "json_clients", "webhooks", "network")
+CATALOGUE = (
+    "servers",
+    "applications",
+    "clients",
+    "json_clients",
+    "webhooks",
+    "network",
+    "httparena",
+    "web_frameworks",
+)
 TOKEN = set("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 KINDS: tuple[model.Kind, ...] = ("server", "client", "webhooks", "llm")
@@ -115,13 +124,15 @@ def _scenario(
         protocols=table.choices("protocols", model.PROTOCOLS, ("h1",)),
         tls=table.take("tls", bool, False),
         requests=tuple(requests),
-        mix=table.choice("mix", ("in_turn", "at_random"), "in_turn"),
+        mix=table.choice("mix", ("in_turn", "at_random", "per_connection"), "in_turn"),
         connections=table.at_least("connections", 1, 50),
+        more_connections=table.several("more_connections", int),
         h1_connections=table.at_least("h1_connections", 1, None),
         count=table.at_least("count", 1, None),
         pipeline=table.at_least("pipeline", 1, 1),
         streams=table.at_least("streams", 1, 1),
         requests_per_connection=table.at_least("requests_per_connection", 1, None),
+        says_close=table.take("says_close", bool, True),
         barrier=table.take("barrier", bool, False),
         page=table.at_least("page", 1, None),
         admits=table.at_least("admits", 1, None),
@@ -157,6 +168,8 @@ def _check_combination(scenario: Scenario, table: Table) -> None:
             raise table.error(f"`{key}` is of {' and '.join(users)}, which `protocols` does not name")
     if scenario.page is not None and (scenario.kind != "server" or scenario.message or scenario.barrier):
         raise table.error("`page` is of servers, without `message` and `barrier`")
+    if any(number < 1 for number in scenario.more_connections):
+        raise table.error("`more_connections` has a number below 1")
     if scenario.h1_connections is not None and "h1" not in scenario.protocols:
         raise table.error("`h1_connections` is of h1, which `protocols` does not name")
     if scenario.message is not None and not _is_echo(scenario):
@@ -265,6 +278,7 @@ def _expect_table(table: Table, folder: Path | None) -> Expect:
         fields=_fields(table),
         coding=table.choice("coding", (None, "gzip", "deflate"), None),
         interim=table.several("interim", int),
+        trailers=_fields(table, "trailers"),
         closes=table.maybe("closes", bool),
         delay_ms=table.seconds("delay_ms", 0.0),
         pieces=table.at_least("pieces", 1, 1),
@@ -275,16 +289,16 @@ def _expect_table(table: Table, folder: Path | None) -> Expect:
     return expected
 
 
-def _fields(table: Table) -> Fields:
+def _fields(table: Table, key: str = "fields") -> Fields:
     """Lines of `Name: value`."""
     found = []
-    for line in table.several("fields", str):
+    for line in table.several(key, str):
         name, colon, value = line.partition(":")
         value = value.strip(" ")
         if not colon or not name or not set(name) <= TOKEN:
-            raise table.error(f"`fields`: {line!r:.80} is not `Name: value`")
+            raise table.error(f"`{key}`: {line!r:.80} is not `Name: value`")
         if not all(" " <= sign != "\x7f" or sign == "\t" for sign in value):
-            raise table.error(f"`fields`: {name} has a control character")
+            raise table.error(f"`{key}`: {name} has a control character")
         found.append((name, value))
     return tuple(found)
 

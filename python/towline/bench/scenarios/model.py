@@ -71,6 +71,8 @@ class Expect:
     """The required Content-Encoding."""
     interim: tuple[int, ...] = ()
     """Statuses of the interim responses."""
+    trailers: Fields = ()
+    """Required trailers with their whole values."""
     closes: bool | None = None
     """Whether the server closes afterwards; None: either. A server that announces a close may always do so."""
     delay_ms: float = 0.0
@@ -203,14 +205,17 @@ class Scenario:
     source: str
     kind: Kind = "server"
     app: str = "app"
-    """The callable of the fixture files (bench/apps) that serves it."""
+    """The callable of the fixture files (bench/apps) that serves it; or `module:callable` of another file there."""
     interfaces: tuple[Interface, ...] = ("asgi", "wsgi")
     protocols: tuple[Protocol, ...] = ("h1",)
     tls: bool = False
     """Over TLS, whatever the run's options."""
     requests: tuple[Request, ...] = ()
-    mix: Literal["in_turn", "at_random"] = "in_turn"
+    mix: Literal["in_turn", "at_random", "per_connection"] = "in_turn"
+    """`per_connection`: a connection repeats one request, and the connection that replaces it the next one."""
     connections: int = 50
+    more_connections: tuple[int, ...] = ()
+    """Other numbers of connections with which the scenario is measured as well."""
     h1_connections: int | None = None
     """HTTP/1.1: in place of `connections`."""
     count: int | None = None
@@ -220,6 +225,8 @@ class Scenario:
     streams: int = 1
     """HTTP/2 and HTTP/3: the same."""
     requests_per_connection: int | None = None
+    says_close: bool = True
+    """HTTP/1.1: the last request of a connection has `Connection: close`."""
     barrier: bool = False
     """All connections are opened, and send, at the same moment."""
     page: int | None = None
@@ -243,6 +250,10 @@ class Scenario:
     tags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     published: tuple[Published, ...] = ()
+
+    def fixture(self, interface: str) -> str:
+        """Module and callable of its fixture application."""
+        return self.app if ":" in self.app else f"{interface}:{self.app}"
 
     def connections_over(self, protocol: Protocol) -> int:
         """The connections of the load."""

@@ -30,6 +30,7 @@ def session_config(
         "protocol": protocol,
         **({"pipeline": scenario.pipeline} if protocol == "h1" else {"streams": scenario.streams}),
         "requests_per_connection": scenario.requests_per_connection,
+        "says_close": scenario.says_close,
         "barrier": scenario.barrier,
         "connects_in_slice": scenario.page is not None,
         "timeout_s": scenario.timeout_s,
@@ -78,4 +79,5 @@ def _expect(expected: Expect) -> dict[str, Any]:
         "sha256": None,
         "coding": expected.coding,
         "fields": [list(pair) for pair in expected.fields],
+        "trailers": [list(pair) for pair in expected.trailers],
     }
