@@ -49,6 +49,7 @@ measurement and keeps its Host header; any 2xx or 3xx response passes, with any 
 | `name`, `title`, `source`, `tags`, `notes` | description and origin |
 | `protocols` | `h1`, `h2`: each is an experiment of its own |
 | `connections`, `pipeline`, `streams`, `requests_per_connection`, `barrier` | the load: keep-alive connections, pipelined requests (HTTP/1.1) or concurrent streams (HTTP/2) on each, requests before a connection is replaced, all connections sending at the same moment |
+| `data` | a file with rows of values for `{{name}}` in targets, headers and bodies (CSV or JSON lines): the next row for each request |
 | `more_connections` | numbers of connections with which it is measured as well |
 | `says_close` | `false`: the last request of a connection has no `Connection: close`; the client closes, unannounced |
 | `page` | a page load: each slice is so many requests on new connections, timed from the first attempt to connect to the last byte |

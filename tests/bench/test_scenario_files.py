@@ -276,3 +276,10 @@ def test_the_fixture_applications_do_not_import_towline() -> None:
         lines = (folder / name).read_text().splitlines()
         modules = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
         assert modules <= set(sys.stdlib_module_names)
+
+
+def test_rows_of_values_are_in_a_file_beside_the_scenarios(tmp_path: Path) -> None:
+    (one,) = load(written(tmp_path, HEAD + 'data = "rows.csv"\n' + REQUEST)).values()
+    assert session_config(one, "http://127.0.0.1:1")["data"] == str(tmp_path / "rows.csv")
+    (other,) = load(written(tmp_path, HEAD + REQUEST)).values()
+    assert "data" not in session_config(other, "http://127.0.0.1:1")

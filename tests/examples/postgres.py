@@ -38,8 +38,8 @@ def _user() -> str | None:
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """The URL of its database `postgres`; skips where PostgreSQL is not installed."""
+def server(*settings: str) -> Iterator[str]:
+    """The URL of its database `postgres`; `settings` as in postgresql.conf. Skips where PostgreSQL is not installed."""
     binaries = _folder_of_binaries()
     if binaries is None:
         pytest.skip("PostgreSQL's server is not installed")
@@ -59,6 +59,7 @@ def server() -> Iterator[str]:
             stdout=subprocess.DEVNULL,
         )
         command = [binaries / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="]
+        command += [word for one in settings for word in ("-c", one)]
         process = subprocess.Popen(command, user=user, cwd=folder, stderr=subprocess.DEVNULL)
         url = f"postgresql:///postgres?host={folder}&user=towline"
         try:

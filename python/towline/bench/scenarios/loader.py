@@ -125,6 +125,7 @@ def _scenario(
         tls=table.take("tls", bool, False),
         requests=tuple(requests),
         mix=table.choice("mix", ("in_turn", "at_random", "per_connection"), "in_turn"),
+        data=folder / data if folder and (data := table.maybe("data", str)) else None,
         connections=table.at_least("connections", 1, 50),
         more_connections=table.several("more_connections", int),
         h1_connections=table.at_least("h1_connections", 1, None),

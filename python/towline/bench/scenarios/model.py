@@ -213,6 +213,8 @@ class Scenario:
     requests: tuple[Request, ...] = ()
     mix: Literal["in_turn", "at_random", "per_connection"] = "in_turn"
     """`per_connection`: a connection repeats one request, and the connection that replaces it the next one."""
+    data: Path | None = None
+    """Rows of values for `{{name}}` in the requests (CSV, JSON lines): the next one for each request."""
     connections: int = 50
     more_connections: tuple[int, ...] = ()
     """Other numbers of connections with which the scenario is measured as well."""

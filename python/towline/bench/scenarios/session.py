@@ -25,6 +25,7 @@ def session_config(
             for request in scenario.requests
         ],
         "mix": scenario.mix,
+        **({"data": str(scenario.data)} if scenario.data else {}),
         "connections": connections or scenario.connections_over(protocol),
         "threads": 1,
         "protocol": protocol,
