@@ -4,8 +4,8 @@ A server runs with 1, 2 and 4 workers, serves some thousand requests, and is the
 and workers together. Pages that processes share are counted once by PSS, a share to each; what a worker has for itself alone
 is its USS (private pages). RSS counts shared pages in every process and says nothing about a further worker.
 
-The cost of a further worker is the growth of the sum of PSS from 2 workers to 4, divided by 2: what a machine must have more. One
-worker has no supervisor, so the growth from 1 to 2 is that of a further worker and of the supervisor.
+The cost of a further worker is the growth of the sum of PSS from 2 workers to 4, divided by 2: what a machine must have more.
+`python -m benches.hello_memory` compares one worker and its supervisor with other servers.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ FIELDS = ("Rss", "Pss", "Private_Clean", "Private_Dirty")
 
 
 def wait_for_workers(pid: int, workers: int) -> None:
-    """One worker is the process itself; several are below a supervisor."""
+    """The workers are below a supervisor."""
     deadline = time.monotonic() + START_S
-    while workers > 1 and len(descendants(pid)) < workers:
+    while len(descendants(pid)) < workers:
         if time.monotonic() > deadline:
             raise SystemExit(f"fewer than {workers} workers have started")
         time.sleep(0.05)
@@ -78,7 +78,7 @@ def measure(app: str, options: tuple[str, ...], workers: int) -> dict[str, Any]:
             raise SystemExit(f"the load has failed: {done.stderr.decode()}")
         time.sleep(1.0)
         found = [memory_mb(one) for one in (pid, *descendants(pid))]
-    own = found[1:] if workers > 1 else found
+    own = found[1:]
     return {
         "processes": found,
         "rss": sum(one["rss"] for one in found),
@@ -88,7 +88,7 @@ def measure(app: str, options: tuple[str, ...], workers: int) -> dict[str, Any]:
 
 
 def per_worker(by_workers: dict[int, dict[str, Any]]) -> float:
-    """Growth of the sum of PSS for each further worker, from the least number of workers that has a supervisor."""
+    """Growth of the sum of PSS for each further worker, from two workers on."""
     _, least, *_, most = WORKERS
     return float(by_workers[most]["pss"] - by_workers[least]["pss"]) / (most - least)
 
