@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello pythons test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers client-peers peer-options fuzz-build fuzz audit docs wheels autobahn conformance connect clean
+.PHONY: help run hello pythons test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers peer-options fuzz-build fuzz audit docs wheels autobahn conformance connect clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,22 +44,9 @@ $(VENV)/.stamp-browser: scripts/browser.sh | $(BIN)/python
 	@scripts/browser.sh
 	@touch $@
 
-PEER_PIP := $(BIN)/python -m pip install --quiet
-
-$(VENV)/.stamp-peers: pyproject.toml $(VENV)/.stamp-tools
-	$(call say,installing the servers to compare with)
-	$(PEER_PIP) --group peers
-	@touch $@
-
-# All at once, or one by one where that fails.
-$(VENV)/.stamp-client-peers: pyproject.toml $(VENV)/.stamp-tools
-	$(call say,installing the clients to compare with; one without a wheel for this platform is left out)
-	@$(PEER_PIP) --only-binary :all: $$($(BIN)/python scripts/group.py client-peers) 2>/dev/null || \
-		for peer in $$($(BIN)/python scripts/group.py client-peers); do \
-		$(PEER_PIP) --only-binary :all: "$$peer" || echo "without $$peer"; done
-	@test -x .venv-niquests/bin/python || $(BIN)/python -m venv .venv-niquests
-	@.venv-niquests/bin/python -m pip install --quiet $$($(BIN)/python scripts/group.py client-peers-niquests) \
-		|| echo "without niquests"
+$(VENV)/.stamp-peers: pyproject.toml scripts/install_peers.py $(VENV)/.stamp-tools
+	$(call say,installing the servers and clients to compare with)
+	@$(BIN)/python scripts/install_peers.py
 	@touch $@
 
 # --- the extension ------------------------------------------------------------------------------
@@ -248,19 +235,17 @@ wheels: ## wheels and sdist into dist/ (WHEEL_TARGETS="..." or all; scripts/whee
 
 build: $(VENV)/.stamp-release ## release build into .venv: .venv/bin/towline is the program
 
-peers: $(VENV)/.stamp-peers ## install the Python servers to compare with
+peers: $(VENV)/.stamp-peers ## install the Python servers and clients to compare with
 
 bench: $(VENV)/.stamp-release $(VENV)/.stamp-peers ## measure servers against the peers (BENCH_ARGS=...)
 	$(BIN)/towline bench servers $(BENCH_ARGS)
 
-client-peers: $(VENV)/.stamp-client-peers ## install the Python clients to compare with
-
 peer-options: $(VENV)/.stamp-native ## what the newest releases of other servers and clients have changed in their options
 	$(BIN)/python scripts/peer_options.py --install
 
-bench-client: $(VENV)/.stamp-release $(VENV)/.stamp-client-peers ## measure our clients against the peers (BENCH_ARGS=...)
+bench-client: $(VENV)/.stamp-release $(VENV)/.stamp-peers ## measure our clients against the peers (BENCH_ARGS=...)
 	$(BIN)/towline bench clients $(BENCH_ARGS)
 
 clean: ## remove everything that was built or installed here
 	cargo clean --quiet
-	rm -rf $(VENV) .venv-niquests .pytest_cache .mypy_cache .ruff_cache .hypothesis python/towline/_native*.so
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis python/towline/_native*.so

@@ -288,7 +288,7 @@ def measure(group: str, rounds: int) -> dict[str, Any]:
 def installed() -> tuple[str, ...]:
     absent = [name for name in CLOSING if find_spec(name) is None]
     if absent:
-        print(f"not installed, left out (make client-peers): {', '.join(absent)}", file=sys.stderr)
+        print(f"not installed, left out (make peers): {', '.join(absent)}", file=sys.stderr)
     return tuple(name for name in CLOSING if name not in absent)
 
 

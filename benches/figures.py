@@ -32,7 +32,7 @@ PAGES_OF_OBJECTS = ("--runs", "10", "--duration", "10", "--no-history")
 """Chance decides which packets of a page are lost: many pages."""
 QUICK = ("--runs", "1", "--duration", "0.1", "--warm-up", "0.2", "--no-history")
 # httpx and httpx2 are left out at 100 at once, where they do a few hundred requests per second and a slice takes 20 s.
-CLIENTS = "towline,aiohttp,requests,urllib3,pycurl,pycurl-multi,pyreqwest,rnet,primp"
+CLIENTS = "towline,aiohttp,requests,urllib3,pycurl,pycurl-multi,pyreqwest,wreq,primp"
 MEASUREMENTS = {
     "servers": (
         "servers",
@@ -129,9 +129,6 @@ MEASUREMENTS = {
         "hello_h3_async,hello_h3_sync",
         "-S",
         "towline,niquests",
-        "--client-python",
-        # `make client-peers` makes it.
-        f"niquests={ROOT / '.venv-niquests'}",
         "--no-control",
     ),
     "versions": (

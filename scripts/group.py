@@ -1,4 +1,4 @@
-"""Prints the members of a dependency group, one per line: `python scripts/group.py client-peers`."""
+"""Prints the members of a dependency group, one per line: `python scripts/group.py test`."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ make=$1
 shift
 
 venv=.venv
-peers=("$venv/.stamp-peers" "$venv/.stamp-client-peers")
+peers=$venv/.stamp-peers
 began=$SECONDS
 say() { printf '\033[1m== [%d:%02d] %s\033[0m\n' $(((SECONDS - began) / 60)) $(((SECONDS - began) % 60)) "$1"; }
 run_make() { "$make" --no-print-directory "$@"; }
 
 is_first=
-if ! run_make --question "$venv/.stamp-run" "${peers[@]}" 2>/dev/null; then
+if ! run_make --question "$venv/.stamp-run" "$peers" 2>/dev/null; then
     is_first=1
     say "1 of 4: the build; the first time, on two cores, an application responds after about three minutes"
 fi
@@ -30,7 +30,7 @@ wait "$fetching" || true # what is missing is downloaded by the build
 installing=
 log=$(mktemp)
 set -m # a process group of its own, which ends with this script
-nice -n 19 "$make" --no-print-directory "${peers[@]}" >"$log" 2>&1 &
+nice -n 19 "$make" --no-print-directory "$peers" >"$log" 2>&1 &
 installing=$!
 set +m
 trap 'kill -- "-$installing" 2>/dev/null || true; rm -f "$log"' EXIT
@@ -41,8 +41,9 @@ if [ -n "$is_first" ]; then
     "$venv/bin/python" scripts/run_hello.py --brief
     say "3 of 4: the servers and clients to compare with"
 fi
-wait "$installing" || cat "$log"
-run_make "${peers[@]}"
+wait "$installing" || true
+cat "$log"
+run_make "$peers"
 trap - EXIT
 rm -f "$log"
 

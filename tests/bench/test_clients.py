@@ -55,10 +55,8 @@ def job_for(client, job):
 def installed(client):
     """Skips with the reason. CI installs only some of the clients."""
     absent = [package for package in client.packages if versions_in(PYTHON)[package] is None]
-    if absent or client.environment is not None:
-        pytest.skip(
-            f"{client.name} needs {client.environment or ', '.join(absent)}, which is not installed here"
-        )
+    if absent:
+        pytest.skip(f"{client.name} needs {', '.join(absent)}, which is not installed here")
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -410,25 +408,16 @@ def running(pid):
 
 
 def test_interpreters(tmp_path):
-    folder = tmp_path / ".venv-niquests" / "bin"
-    folder.mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
     niquests, httpx = CLIENTS["niquests"], CLIENTS["httpx"]
-    usual = Interpreters({}, PYTHON, (tmp_path,))
-    assert usual.of(httpx) == PYTHON
-    with pytest.raises(
-        Missing, match=r"needs an environment of its own: make \.venv-niquests, or give --client-python"
-    ):
-        usual.of(niquests)
-    (folder / "python").touch()
-    assert usual.of(niquests) == folder / "python"
-    named = Interpreters({"httpx": tmp_path / ".venv-niquests", "niquests": tmp_path / "gone"}, PYTHON)
-    assert named.of(httpx) == folder / "python"
+    assert Interpreters.usual().of(httpx) == PYTHON
+    named = Interpreters({"httpx": tmp_path, "niquests": tmp_path / "gone"}, PYTHON)
+    assert named.of(httpx) == tmp_path / "bin" / "python"
     with pytest.raises(Missing, match=r"there is no interpreter .*gone"):
         named.of(niquests)
-    for_all = Interpreters({"all": folder / "python"}, PYTHON)
-    assert for_all.of(httpx) == folder / "python"
-    with pytest.raises(Missing, match="an environment of its own"):
-        for_all.of(niquests)
+    for_all = Interpreters({"all": tmp_path, "httpx": PYTHON}, PYTHON)
+    assert (for_all.of(httpx), for_all.of(niquests)) == (PYTHON, tmp_path / "bin" / "python")
 
 
 def test_a_missing_client_is_reported(tmp_path):
@@ -441,10 +430,10 @@ def test_a_missing_client_is_reported(tmp_path):
         assert "there is no interpreter" in (subject.describe().failure or "")
         with pytest.raises(Failed, match="not installed: niquests: there is no interpreter"):
             subject.start(StartConfig(None, 0, 1))
-        here = {name: environment.subject(CLIENTS[name]).missing() for name in ("towline", "rnet")}
+        here = {name: environment.subject(CLIENTS[name]).missing() for name in ("towline", "wreq")}
     assert here["towline"] is None
-    if versions_in(PYTHON)["rnet"] is None:
-        assert here["rnet"] == f"rnet: not installed in {PYTHON}"
+    if versions_in(PYTHON)["wreq"] is None:
+        assert here["wreq"] == f"wreq: not installed in {PYTHON}"
 
 
 # --- the arithmetic -----------------------------------------------------------------------------

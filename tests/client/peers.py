@@ -40,7 +40,7 @@ CHOSEN = (
     "niquests-sync",
     "pycurl",
     "pyreqwest",
-    "rnet",
+    "wreq",
     "primp",
 )
 

@@ -67,7 +67,7 @@ ASYNC = (
     "niquests",
     "pycurl-multi",
     "pyreqwest",
-    "rnet",
+    "wreq",
     "primp",
 )
 SYNC = (
@@ -81,7 +81,7 @@ SYNC = (
     "niquests-sync",
     "pycurl",
     "pyreqwest-sync",
-    "rnet-sync",
+    "wreq-sync",
     "primp-sync",
 )
 

@@ -106,10 +106,13 @@ def pyreqwest(url: str, path: str) -> Any:
         return client.get(url).build().send().bytes()
 
 
-def rnet(url: str, path: str) -> bytes:
-    from rnet.blocking import BlockingClient
+def wreq(url: str, path: str) -> bytes:
+    from wreq.blocking import Client
+    from wreq.tls import CertStore
 
-    return BlockingClient(verify=Path(path), http1_only=True, no_proxy=True).get(url).bytes()
+    store = CertStore.from_pem_stack(Path(path).read_bytes())
+    client = Client(tls_verify=store, http1_only=True, no_proxy=True)
+    return bytes(client.get(url).bytes())
 
 
 def primp(url: str, path: str) -> bytes:
@@ -132,7 +135,7 @@ CLIENTS: dict[str, Any] = {
         niquests,
         pycurl,
         pyreqwest,
-        rnet,
+        wreq,
         primp,
     )
 }

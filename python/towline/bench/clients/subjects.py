@@ -11,7 +11,7 @@ from .worker.job import Backend, Protocol
 
 
 class Missing(Exception):
-    """The client, or the environment it needs, is not installed; the message says which and what to do."""
+    """The interpreter of the client does not exist; the message says which and what to do."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,6 @@ class Client:
     """module:Class in worker/adapters."""
     packages: tuple[str, ...]
     """Packages whose versions are recorded."""
-    environment: str | None = None
-    """An environment of its own, if it conflicts with other clients."""
 
     def supports(self, protocol: Protocol) -> bool:
         """Whether it supports the protocol."""
@@ -42,19 +40,16 @@ def _one(
     backend: Backend,
     adapter: str,
     *packages: str,
-    environment: str | None = None,
     name: str | None = None,
 ) -> Client:
-    return Client(name or library, library, backend, adapter, packages or (library,), environment)
+    return Client(name or library, library, backend, adapter, packages or (library,))
 
 
-def _both(
-    library: str, asynchronous: str, blocking: str, *packages: str, environment: str | None = None
-) -> tuple[Client, Client]:
+def _both(library: str, asynchronous: str, blocking: str, *packages: str) -> tuple[Client, Client]:
     """Both backends of a library; NAME is the asynchronous one."""
     return (
-        _one(library, "async", asynchronous, *packages, environment=environment),
-        _one(library, "sync", blocking, *packages, environment=environment, name=f"{library}-sync"),
+        _one(library, "async", asynchronous, *packages),
+        _one(library, "sync", blocking, *packages, name=f"{library}-sync"),
     )
 
 
@@ -92,13 +87,14 @@ CLIENTS = {
         *_both("httpcorexyz", "httpcore_family:HttpcorexyzAsync", "httpcore_family:HttpcorexyzSync"),
         _one("urllib3", "sync", "urllib3_client:Sync"),
         _one("requests", "sync", "requests_family:Requests", "requests", "urllib3"),
-        *_both(
-            "niquests", "requests_family:NiquestsAsync", "requests_family:Niquests", environment="niquests"
-        ),
+        *_both("niquests", "requests_family:NiquestsAsync", "requests_family:Niquests"),
         _one("pycurl", "async", "curl:Multi", name="pycurl-multi"),
         _one("pycurl", "sync", "curl:Easy"),
         *_both("pyreqwest", "pyreqwest_client:Async", "pyreqwest_client:Sync"),
-        *_both("rnet", "rnet_client:Async", "rnet_client:Sync"),
+        *_both("wreq", "wreq_client:Async", "wreq_client:Sync"),
+        *_both("pyqwest", "pyqwest_client:Async", "pyqwest_client:Sync"),
+        *_both("httpr", "httpr_client:Async", "httpr_client:Sync"),
+        *_both("curl_cffi", "curl_cffi_client:Async", "curl_cffi_client:Sync"),
         *_both("primp", "primp_client:Async", "primp_client:Sync"),
     )
 }
@@ -139,34 +135,21 @@ class Interpreters:
     """The Python interpreter of each client."""
 
     named: Mapping[str, Path]
-    """From `--client-python NAME=PATH`: for a library, for an environment, or `all` for those without one of their
-    own."""
+    """From `--client-python NAME=PATH`: for a library, or `all`."""
     default: Path
     """The interpreter of all other clients."""
-    folders: tuple[Path, ...] = ()
-    """Folders that are searched for environments called `.venv-NAME`."""
 
     @classmethod
     def usual(cls, named: Mapping[str, Path] | None = None, default: Path | None = None) -> Interpreters:
-        """The bench's own interpreter, and environments `.venv-NAME` next to it."""
-        folders = (Path(sys.prefix).parent, Path.cwd())
-        return cls(named or {}, default or Path(sys.executable), tuple(dict.fromkeys(folders)))
+        """The bench's own interpreter."""
+        return cls(named or {}, default or Path(sys.executable))
 
     def of(self, client: Client) -> Path:
         """Raises Missing, with what to do about it."""
-        for name in (client.name, client.library, client.environment):
-            if name is not None and name in self.named:
+        for name in (client.name, client.library, "all"):
+            if name in self.named:
                 return _existing(self.named[name], client)
-        if client.environment is None:
-            return _existing(self.named.get("all", self.default), client)
-        for folder in self.folders:
-            found = folder / f".venv-{client.environment}" / "bin" / "python"
-            if found.exists():
-                return found
-        raise Missing(
-            f"{client.library} needs an environment of its own: make .venv-{client.environment}, or give "
-            f"--client-python {client.library}=PATH"
-        )
+        return _existing(self.default, client)
 
 
 def _existing(path: Path, client: Client) -> Path:

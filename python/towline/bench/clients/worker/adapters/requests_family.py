@@ -1,4 +1,4 @@
-"""requests, requests on Towline, niquests (which needs an environment of its own: it replaces urllib3)."""
+"""requests, requests on Towline, niquests."""
 
 from __future__ import annotations
 

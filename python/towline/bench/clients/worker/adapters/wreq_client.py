@@ -1,12 +1,12 @@
-"""rnet: its client, asynchronous and blocking."""
+"""wreq: its client, asynchronous and blocking."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
-import rnet
-from rnet.blocking import BlockingClient
+import wreq
+import wreq.blocking
 
 from .base import PIECE_BYTES, AsyncAdapter, Response, SyncAdapter, check
 
@@ -20,15 +20,15 @@ class Async(AsyncAdapter):
     prior_knowledge = True
 
     async def open(self) -> None:
-        self.client = rnet.Client(**options(self.pool, http2=self.http2))
+        self.client = wreq.Client(**options(self.pool, http2=self.http2))
 
     async def get(self, path: str) -> Response:
         response = await self.client.get(self.base + path)
-        return response.status, await response.bytes()
+        return response.status.as_int(), bytes(await response.bytes())
 
     async def upload(self, path: str, body: bytes) -> Response:
         response = await self.client.post(self.base + path, body=body)
-        return response.status, await response.bytes()
+        return response.status.as_int(), bytes(await response.bytes())
 
     async def post_json(self, path: str, value: Any) -> Any:
         response = await self.client.post(self.base + path, json=value)
@@ -36,7 +36,7 @@ class Async(AsyncAdapter):
 
     async def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
         response = await self.client.get(self.base + path)
-        check(response.status)
+        check(response.status.as_int())
         async with response.stream() as streamer:  # the library has no read size
             async for piece in streamer:
                 yield piece
@@ -46,21 +46,21 @@ class Sync(SyncAdapter):
     prior_knowledge = True
 
     def open(self) -> None:
-        self.client = BlockingClient(**options(self.pool, http2=self.http2))
+        self.client = wreq.blocking.Client(**options(self.pool, http2=self.http2))
 
     def get(self, path: str) -> Response:
         response = self.client.get(self.base + path)
-        return response.status, response.bytes()
+        return response.status.as_int(), bytes(response.bytes())
 
     def upload(self, path: str, body: bytes) -> Response:
         response = self.client.post(self.base + path, body=body)
-        return response.status, response.bytes()
+        return response.status.as_int(), bytes(response.bytes())
 
     def post_json(self, path: str, value: Any) -> Any:
         return self.client.post(self.base + path, json=value).json()
 
     def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
         response = self.client.get(self.base + path)
-        check(response.status)
+        check(response.status.as_int())
         with response.stream() as streamer:
             yield from streamer
