@@ -136,6 +136,7 @@ def test_one_line_defines_a_subject(tmp_path: Path) -> None:
         ('[mine]\ncommand = "serve {port}"\nprotocols = []', "protocols is empty"),
         ('[mine]\ncommand = "serve {port}"\nenv = { A = 1 }', "env.A must be a string"),
         ('[mine]\ncommand = "serve {port}"\nfiles = { "../x" = "" }', "a plain name"),
+        ('[mine]\nlike = "granien"', "there is no built-in server 'granien'"),
         ('[mine]\ncommand = "serve {port}"\ntls = { args = [] }', "unknown key 'args'"),
     ],
 )
@@ -147,6 +148,16 @@ def test_an_invalid_file_is_one_line_with_its_place(text: str, message: str, tmp
     assert message in str(caught.value)
     assert "mine.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_subject_like_a_built_in_one_has_its_keys_and_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "servers.toml"
+    path.write_text('[mine]\nlike = "granian"\ninterfaces = ["wsgi"]\nvalues = { app = "shop:app" }\n')
+    server = load_servers(path)["mine"]
+    assert (server.interfaces, server.packages) == (("wsgi",), servers()["granian"].packages)
+    words = rendered(server, tmp_path, interface="wsgi")
+    assert "--interface\nwsgi" in words
+    assert "--blocking-threads\n1\nshop:app" in words
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:

@@ -157,12 +157,23 @@ def load_servers(path: Path) -> dict[str, Server]:
         raise ServersFileError(f"{path.name}: not TOML: {str(error).splitlines()[0]}") from None
     if not tables:
         raise ServersFileError(f"{path.name}: no subject in it; write [name] and command = ...")
-    return {name: _server(path, name, table) for name, table in tables.items()}
+    built_in = tables if path == BUILT_IN else tomllib.loads(BUILT_IN.read_text(encoding="utf-8"))
+    return {name: _server(path, name, _whole(path, name, table, built_in)) for name, table in tables.items()}
 
 
 # --- one table ------------------------------------------------------------------------------------------
 
 KEYS = {one.name for one in fields(Server)} - {"name", "variants", "base"} | {*CHOICES}
+
+
+def _whole(path: Path, name: str, table: Any, built_in: dict[str, Any]) -> Any:
+    """The table with the keys of the built-in server that `like` names, where it has none of its own."""
+    if not isinstance(table, dict) or "like" not in table:
+        return table
+    own = dict(table)
+    if (like := own.pop("like")) not in built_in:
+        raise ServersFileError(f"{path.name}: [{name}]: like: there is no built-in server {like!r}")
+    return {**built_in[like], **own}
 
 
 def _server(path: Path, name: str, table: Any) -> Server:
@@ -172,7 +183,7 @@ def _server(path: Path, name: str, table: Any) -> Server:
     if not isinstance(table, dict):
         raise wrong("is no table; a subject is [name] with command = ... below it")
     for key in table.keys() - KEYS:
-        near = closest(key, KEYS)
+        near = closest(key, {*KEYS, "like"})
         raise wrong(f"unknown key {key!r}" + (f"; did you mean {near!r}?" if near else ""))
     if "command" not in table:
         raise wrong("has no command")
