@@ -11,11 +11,13 @@ import argparse
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from towline.bench import Analysis, Estimate, analyse, load
-from towline.bench.analysis import ExperimentAnalysis
+from towline.bench.analysis import ExperimentAnalysis, analyse_experiment
 from towline.bench.record import FILE, PAGE
 
 from benches.report import RESULTS, table
@@ -27,101 +29,92 @@ PAGES = tuple(
     for name in ("README.md", "docs/call.md", "docs/dropins.md", "docs/figures.md", "docs/http3.md")
 )
 
-PRECISE = ("--runs", "5", "--duration", "0.5", "--no-history")
-PAGES_OF_OBJECTS = ("--runs", "10", "--duration", "10", "--no-history")
+PRECISE = ("--runs", "5", "--duration", "0.4", "--warm-up", "0.8", "--no-history")
+PAGES_OF_OBJECTS = ("--runs", "10", "--duration", "5", "--no-history")
 """Chance decides which packets of a page are lost: many pages."""
 QUICK = ("--runs", "1", "--duration", "0.1", "--warm-up", "0.2", "--no-history")
-# httpx and httpx2 are left out at 100 at once, where they do a few hundred requests per second and a slice takes 20 s.
-CLIENTS = "towline,aiohttp,requests,urllib3,pycurl,pycurl-multi,pyreqwest,wreq,primp"
-MEASUREMENTS = {
+CAPACITY = ("--no-latency", "--no-control")
+# The strongest of November 2026. Weft needs CPython 3.12 and is left out on older ones.
+SERVERS = "towline,peregrine,weft,granian,uvicorn-httptools"
+# At 100 at once httpx and httpx2 do a few hundred requests per second, and a slice takes 20 s.
+CLIENTS = "towline,wreq,pyreqwest,aiohttp,pycurl,pycurl-multi,httpr,pyqwest,urllib3"
+FRAMEWORKS = (
+    "servers",
+    "--servers",
+    str(ROOT / "benches" / "frameworks.toml"),
+    "--scenarios",
+    str(ROOT / "benches" / "frameworks_scenarios.toml"),
+)
+MEASUREMENTS: dict[str, tuple[str, ...]] = {
     "servers": (
-        "servers",
-        "-s",
-        "hello,json,echo,large_response,small_chunked_response,httparena_static",
-        "-S",
-        "towline,granian,uvicorn-httptools,gunicorn-gthread,nginx,floor",
-        "--no-latency",
+        *("servers", "-s", "hello,json,echo,large_response,small_chunked_response,httparena_static"),
+        *(
+            "-S",
+            f"{SERVERS},fastpysgi,bjoern,gunicorn-gthread,nginx,floor",
+            "--protocol",
+            "h1",
+            "--no-latency",
+        ),
+    ),
+    "fastapi": (
+        *(*FRAMEWORKS, "-s", "message,path_model,post_model,fifty_items"),
+        *("-S", "*-fastapi", *CAPACITY),
+    ),
+    "frameworks": (
+        *(*FRAMEWORKS, "-s", "message", *CAPACITY, "-S"),
+        ",".join(
+            f"{server}-{framework}"
+            for framework, servers in {
+                **dict.fromkeys(
+                    ("starlette", "litestar", "quart", "django-asgi"),
+                    "towline,peregrine,weft,granian,uvicorn",
+                ),
+                **dict.fromkeys(("django", "flask"), "towline,peregrine,weft,granian,bjoern"),
+            }.items()
+            for server in servers.split(",")
+        ),
     ),
     "servers_http2": (
-        "servers",
+        *(
+            "servers",
+            "-s",
+            "hello,multi_stream_h2,websocket_msg_throughput,large_post_h2",
+            "--interface",
+            "asgi",
+        ),
+        *("-S", "towline,peregrine,weft,granian,h2corn,uvicorn-zttp", *CAPACITY),
+    ),
+    "clients": (
+        *("clients", "-s", "hello_async,hello_sync", "-c", "1,20"),
+        *("-S", f"{CLIENTS},requests,primp,curl_cffi,httpx,httpx2", "--no-control"),
+    ),
+    "clients_many": ("clients", "-s", "hello_async,hello_sync", "-S", CLIENTS, "-c", "100", "--no-control"),
+    "clients_http2": (
+        "clients",
         "-s",
-        "hello,multi_stream_h2,websocket_msg_throughput",
+        "hello_h2_async",
         "-S",
-        "towline,granian,hypercorn,uvicorn-httptools",
-        "--interface",
-        "asgi",
-        "--no-latency",
+        "towline,httpx2,pyreqwest,wreq,pyqwest",
         "--no-control",
     ),
     "servers_more": (
-        "servers",
+        *("servers", "--protocol", "h1", "--interface", "asgi"),
         "-s",
         "headers_heavy,cookies_heavy,varied_paths_router,gzip_response,post_4kb_form,server_sent_events,slow_client,"
-        "mixed_workload,concurrent_tasks,tls_handshake_throughput,large_post_h2",
-        "-S",
-        "towline,granian,uvicorn-httptools",
-        "--interface",
-        "asgi",
-        "--no-latency",
-        "--no-control",
+        "mixed_workload,concurrent_tasks,tls_handshake_throughput",
+        *("-S", "towline,peregrine,granian,uvicorn-httptools", *CAPACITY),
     ),
-    "frameworks": (
-        "servers",
-        "--servers",
-        str(ROOT / "benches" / "frameworks.toml"),
-        "--scenarios",
-        str(ROOT / "benches" / "frameworks_scenarios.toml"),
-        "-s",
-        "message",
-        "-S",
-        "*-starlette,*-fastapi,*-flask,*-django,*-django-asgi",
-        "--no-latency",
-        "--no-control",
-    ),
-    "clients": (
-        "clients",
-        "-s",
-        "hello_async,hello_sync",
-        "-S",
-        f"{CLIENTS},httpx,httpx2",
-        "-c",
-        "1,20",
-        "--no-control",
-    ),
-    "clients_many": ("clients", "-s", "hello_async,hello_sync", "-S", CLIENTS, "-c", "100", "--no-control"),
     "clients_bodies": ("clients", "-s", "small_post,parallel_50,upload_256k", "-S", CLIENTS, "--no-control"),
-    "clients_http2": ("clients", "-s", "hello_h2_async", "-S", "towline,httpx2,pyreqwest", "--no-control"),
     "servers_http3": (
-        "servers",
-        "-s",
-        "hello,multi_stream_h2,large_response,download,tls_handshake_throughput",
-        "--protocol",
-        "h3",
-        "-S",
-        "towline,nginx,caddy,quic-go",
-        "--peers-bin",
+        *("servers", "-s", "hello,multi_stream_h2,large_response,download,tls_handshake_throughput"),
+        *("--protocol", "h3", "--interface", "asgi", "-S", "towline,peregrine,weft,nginx,caddy,quic-go"),
         # scripts/http3_interop.sh makes it.
-        str(ROOT / "target" / "http3" / "wrappers"),
-        "--interface",
-        "asgi",
-        "--no-latency",
-        "--no-control",
+        *("--peers-bin", str(ROOT / "target" / "http3" / "wrappers"), *CAPACITY),
     ),
     # On 50 connections Hypercorn's handshakes take longer than the 5 s in which clients give up.
     "servers_http3_python": (
-        "servers",
-        "-s",
-        "hello,multi_stream_h2",
-        "--protocol",
-        "h3",
-        "-S",
-        "towline,hypercorn",
-        "-c",
-        "8",
-        "--interface",
-        "asgi",
-        "--no-latency",
-        "--no-control",
+        *("servers", "-s", "hello,multi_stream_h2", "--protocol", "h3", "--interface", "asgi", "-c", "8"),
+        *("-S", "towline,peregrine,weft,hypercorn", *CAPACITY),
     ),
     "clients_http3": (
         "clients",
@@ -131,38 +124,25 @@ MEASUREMENTS = {
         "towline,niquests",
         "--no-control",
     ),
-    "versions": (
-        "servers",
-        "-s",
-        "page_load",
-        "--protocol",
-        "h3,h2,h1",
-        "--side-by-side",
-        "-S",
-        "towline",
-        "--net",
-        "rtt=50ms,loss=2%,packets",
-        "--interface",
-        "asgi",
-        "--no-latency",
-        "--no-control",
-    ),
     "dropins": (
-        "clients",
-        "-s",
-        "dropin_httpx,dropin_httpx2,dropin_requests",
-        "--no-control",
-        "-S",
-        "towline.httpx,httpx,towline.httpx2,httpx2,towline.requests,requests",
+        *("clients", "-s", "dropin_httpx,dropin_httpx2,dropin_requests", "--no-control"),
+        *("-S", "towline.httpx,httpx,towline.httpx2,httpx2,towline.requests,requests"),
     ),
     "engines": ("clients", "-s", "engines", "--no-control"),
     "clients_pool": ("clients", "-s", "pool_assignment,uncontended_acquire,partial_write", "--no-control"),
+    "versions": (
+        *("servers", "-s", "page_load", "--protocol", "h3,h2,h1", "--side-by-side", "-S", "towline"),
+        *("--net", "rtt=50ms,loss=2%,packets", "--interface", "asgi", *CAPACITY),
+    ),
 }
-"""The arguments of `towline bench` for each record."""
+"""The arguments of `towline bench` for each record, those that matter most first."""
+WITHOUT_APPLICATION = frozenset({"nginx", "floor", "native"})
+"""Not compared with servers that run an application."""
+RESUMED_S = 6 * 3600
 FLOOR_BEGIN = "<!-- distance to the floor: python -m benches.figures -->"
 FLOOR_END = "<!-- end of the distance to the floor -->"
 MAX_COLUMNS = 10
-"""Largest number of subjects that are columns of a table; if there are more, each has a row."""
+"""An experiment `message` with more subjects has a row for each framework."""
 BACKENDS = {"async": "Asynchronous", "sync": "Blocking"}
 
 
@@ -171,21 +151,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--measure",
         nargs="+",
-        choices=MEASUREMENTS,
+        choices=("all", *MEASUREMENTS),
         default=[],
         metavar="TABLE",
-        help=f"measure these first: {', '.join(MEASUREMENTS)}",
+        help=f"measure these first: all, {', '.join(MEASUREMENTS)}",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out tables whose record is less than six hours old"
     )
     parser.add_argument(
         "--quick", action="store_true", help="one short restart: checks the tables, gives no figures"
     )
     parser.add_argument("--subjects", metavar="NAMES", help="only these subjects")
     options = parser.parse_args(arguments)
-    for name in options.measure:
-        measure(name, quick=options.quick, subjects=options.subjects)
+    wanted = list(MEASUREMENTS) if "all" in options.measure else options.measure
+    failed = []
+    for name in wanted:
+        if options.resume and is_fresh(RESULTS / f"{name}.json.gz"):
+            continue
+        began = time.monotonic()
+        try:
+            measure(name, quick=options.quick, subjects=options.subjects)
+        except subprocess.CalledProcessError as error:
+            if error.returncode > 128:  # interrupted: --resume goes on
+                return int(error.returncode)
+            failed.append(name)
+        fill()
+        print(f"{name}: {time.monotonic() - began:,.0f} s", file=sys.stderr)
+    fill()
+    if wanted:
+        subprocess.run([sys.executable, str(ROOT / "scripts" / "readme_chart.py")], check=True)
+    if failed:
+        print(f"not measured: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def fill() -> None:
     for page in PAGES:
         page.write_text(filled(page.read_text()))
-    return 0
+
+
+def is_fresh(path: Path) -> bool:
+    if not path.exists():
+        return False
+    record = load(path)
+    return not record.interrupted and time.time() - record.ended_unix_s < RESUMED_S
 
 
 def measure(name: str, *, quick: bool = False, subjects: str | None = None) -> None:
@@ -266,24 +276,65 @@ def block(name: str, analysis: Analysis) -> str:
 
 def tables(experiments: Sequence[ExperimentAnalysis]) -> Iterable[str]:
     """A row for each experiment, a column for each subject; asynchronous and blocking clients apart."""
-    if len(experiments) == 1 and len(experiments[0].subjects) > MAX_COLUMNS:
-        (one,) = experiments
-        rows = [[subject.name, figures(one, subject.name)] for subject in one.subjects]
-        yield table([one.experiment.title, ""], sorted(rows, key=by_framework))
-        return
+    for one in filter(is_of_frameworks, experiments):
+        yield of_frameworks(one)
+    experiments = [one for one in experiments if not is_of_frameworks(one)]
     backends = list(dict.fromkeys(map(backend_of, experiments)))
     for backend in backends:
         mine = [one for one in experiments if backend_of(one) == backend]
         subjects = list(dict.fromkeys(one.name for each in mine for one in each.subjects if one.figures))
-        rows = [[each.experiment.title, *(figures(each, subject) for subject in subjects)] for each in mine]
+        rows = [
+            [each.experiment.title, *(figures(each, subject) for subject in subjects), verdict(each)]
+            for each in mine
+        ]
         heading = f"{BACKENDS[backend]}:\n\n" if len(backends) > 1 and backend in BACKENDS else ""
-        yield heading + table(["", *subjects], rows)
+        yield heading + table(["", *subjects, "with the fastest other"], rows)
 
 
-def by_framework(row: Sequence[str]) -> tuple[str, bool, str]:
-    """The order of `SERVER-FRAMEWORK`: frameworks together, ours first."""
-    server, _, framework = row[0].partition("-")
-    return framework, server != "towline", server
+def is_of_frameworks(one: ExperimentAnalysis) -> bool:
+    return one.experiment.scenario == "message" and len(one.subjects) > MAX_COLUMNS
+
+
+def of_frameworks(one: ExperimentAnalysis) -> str:
+    """A row for each framework, a column for each server; names are `SERVER-FRAMEWORK`."""
+    names = [subject.name.partition("-") for subject in one.subjects]
+    servers = list(dict.fromkeys(server for server, _, _ in names))
+    rows = []
+    for framework in dict.fromkeys(framework for _, _, framework in names):
+        mine = {f"{server}-{framework}" for server in servers}
+        part = replace(
+            one.experiment,
+            subjects=[subject for subject in one.experiment.subjects if subject.name in mine],
+            slices=[piece for piece in one.experiment.slices if piece.subject in mine],
+            baseline=f"{servers[0]}-{framework}",
+        )
+        found = analyse_experiment(part, f"{servers[0]}-{framework}")
+        rows.append(
+            [framework, *(figures(found, f"{server}-{framework}") for server in servers), verdict(found)]
+        )
+    return table([one.experiment.title, *servers, "with the fastest other"], rows)
+
+
+def verdict(one: ExperimentAnalysis) -> str:
+    """Our rate divided by that of the fastest other subject, with the interval; CPU per request if the driver was the
+    limit."""
+    known = {subject.name: subject.figures for subject in one.subjects if subject.failure is None}
+    rates = {
+        found.baseline: known[found.baseline]["per_s"] for found in one.comparisons if found.metric == "per_s"
+    }
+    # Few have HTTP/3: nginx is one of them.
+    left_out = WITHOUT_APPLICATION - ({"nginx"} if one.experiment.load.get("protocol") == "h3" else set())
+    rates = {name: rate for name, rate in rates.items() if name not in left_out}
+    if not rates:
+        return ""
+    other = max(rates, key=lambda name: rates[name].value)
+    ours = next(found.subject for found in one.comparisons)
+    limited = rates[other].at_least or known[ours]["per_s"].at_least
+    found = one.comparison(ours, other, "cpu_us" if limited else "per_s")
+    if found is None:
+        return ""
+    interval = f"{found.ratio:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return f"{'CPU ' if limited else ''}{interval} {other}: {found.verdict.value}"
 
 
 def backend_of(one: ExperimentAnalysis) -> str:

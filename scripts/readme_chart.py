@@ -15,7 +15,7 @@ from towline.bench import Analysis, analyse, load
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benches" / "results"
 CHART = ROOT / "docs" / "figures.svg"
-NAMES = {"uvicorn-httptools": "uvicorn", "gunicorn-gthread": "gunicorn"}
+NAMES = {"uvicorn-httptools": "uvicorn", "uvicorn-zttp": "uvicorn", "gunicorn-gthread": "gunicorn"}
 OURS = "towline"
 
 WIDTH, PANEL, GAP = 800, 380, 40

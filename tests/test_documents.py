@@ -34,6 +34,7 @@ OUTSIDE = {
     "--help",
     "--version",
     "--measure",
+    "--resume",
     "--servers",
     "--seconds",
     "--rounds",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import ConfigError
@@ -25,7 +25,7 @@ from .plan import Options, select
 from .progress import Progress
 from .server_experiments import ServerExperiments
 from .session import Session
-from .suites import SUITES, options_by_suite
+from .suites import options_by_suite
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,21 @@ def run_clients(session: Session, options: Options, *, quick: bool = False) -> N
 
 
 def run_quick(session: Session, options: Options) -> None:
-    """hello on all installed servers and clients."""
-    parts = options_by_suite(options, QUICK_SUITES)
+    """hello on the strongest servers and clients, or on those that were named."""
+    parts = quick_parts(options)
     if "servers" in parts:
         run_servers(session, parts["servers"], quick=True)
     if "clients" in parts:
         run_clients(session, parts["clients"], quick=True)
+
+
+def quick_parts(options: Options) -> dict[str, Options]:
+    """The options of each suite of `quick`."""
+    parts = options_by_suite(options, tuple(QUICK_SUITES))
+    return {
+        name: mine if mine.subject else replace(mine, subject=QUICK_SUITES[name])
+        for name, mine in parts.items()
+    }
 
 
 def run_all(session: Session, options: Options) -> None:
@@ -83,7 +92,21 @@ RUNS: dict[str, Callable[[Session, Options], None]] = {
 }
 
 
-QUICK_SUITES = ("servers", "clients")
+QUICK_SUITES = {
+    "servers": (
+        "towline",
+        "peregrine",
+        "weft",
+        "fastpysgi",
+        "m0serve",
+        "granian",
+        "uvicorn-httptools",
+        "nginx",
+        "floor",
+    ),
+    "clients": ("towline", "wreq", "pyreqwest", "httpr", "aiohttp", "pycurl", "httpx"),
+}
+"""The subjects of `quick`: the fastest in November 2026, the most used (uvicorn, httpx), and two limits (nginx, floor)."""
 DRIVER_SUITES = ("servers", "clients")
 NETWORK_SUITES = ("quick", "servers", "clients")
 
@@ -134,8 +157,10 @@ def complete(session: Session, part: Callable[[Session], None]) -> RunResult:
 def listing(command: str, options: Options) -> str:
     """Lists what a run would measure, without starting it."""
     lines: list[str] = []
-    parts = QUICK_SUITES if command == "quick" else tuple(SUITES) if command == "all" else ()
-    for name, mine in (options_by_suite(options, parts) if parts else {command: options}).items():
+    parts = {command: options}
+    if command in ("quick", "all"):
+        parts = quick_parts(options) if command == "quick" else options_by_suite(options)
+    for name, mine in parts.items():
         lines += LISTINGS[name](mine, quick=command == "quick")
     return "\n".join([*lines, ""])
 
