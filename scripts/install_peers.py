@@ -23,7 +23,7 @@ FROM_SOURCE = ("bjoern", "gunicorn_h1c", "urllib3-future")
 
 
 def pip_install(*peers: str) -> str:
-    """What pip says if it fails, else nothing."""
+    """Returns the error message of pip; empty if it succeeds."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--only-binary", ":all:", "--no-binary", ",".join(FROM_SOURCE), *peers]
     done = subprocess.run(
