@@ -41,6 +41,8 @@ enum Inner {
     Kernel {
         socket: Socket,
         state: UdpSocketState,
+        /// The socket is bound to all addresses, so each datagram names the one that it is sent from.
+        has_any_address: bool,
     },
     #[cfg(test)]
     Memory(MemorySocket),
@@ -127,8 +129,14 @@ impl UdpSocket {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         // On some systems the state's options include blocking mode.
         socket.set_nonblocking(true)?;
+        let bound = socket.local_addr()?.as_socket();
+        let has_any_address = bound.is_none_or(|bound| bound.ip().is_unspecified());
         Ok(Self {
-            inner: Inner::Kernel { socket, state },
+            inner: Inner::Kernel {
+                socket,
+                state,
+                has_any_address,
+            },
             blocked: Mutex::default(),
             failure: AtomicI32::new(0),
         })
@@ -204,8 +212,12 @@ impl UdpSocket {
     /// Sends the datagrams of `transmit`, and returns false if the socket's buffer is full. Other failures are
     /// losses, which the protocol repairs: an unreachable network, a datagram over the MTU.
     pub(crate) fn send(&self, transmit: &Transmit, contents: &[u8]) -> bool {
-        let (socket, state) = match &self.inner {
-            Inner::Kernel { socket, state } => (socket, state),
+        let (socket, state, has_any_address) = match &self.inner {
+            Inner::Kernel {
+                socket,
+                state,
+                has_any_address,
+            } => (socket, state, *has_any_address),
             #[cfg(test)]
             Inner::Memory(socket) => {
                 let segment_bytes = transmit.segment_size.unwrap_or(contents.len());
@@ -217,7 +229,8 @@ impl UdpSocket {
             ecn: transmit.ecn.and_then(to_udp),
             contents,
             segment_size: transmit.segment_size,
-            src_ip: transmit.src_ip,
+            // The kernel looks up each address that a datagram names.
+            src_ip: transmit.src_ip.filter(|_| has_any_address),
         };
         match state.try_send(UdpSockRef::from(socket), &transmit) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
@@ -261,7 +274,7 @@ impl UdpSocket {
     /// Receives up to [`MESSAGES`] messages into `buffers`.
     pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
         let (socket, state) = match &self.inner {
-            Inner::Kernel { socket, state } => (socket, state),
+            Inner::Kernel { socket, state, .. } => (socket, state),
             #[cfg(test)]
             Inner::Memory(socket) => return Ok(buffers.fill_from(socket)),
         };

@@ -11,7 +11,6 @@ use crate::multiplexed::{Lifecycle, Timing};
 use crate::pending_events::PendingEvents;
 use crate::{ConnectionError, ErrorCode, PeerClose, QuicCommand, Side, StreamError, StreamId};
 
-use super::qpack::cancel_stream;
 use super::rules::{self, Fault};
 use super::stream::{EndStream, RecvSide, RecvState, SendSide, SendState};
 use super::{ANY_REQUEST, Connection, GoAwayState, Loss, Phase};
@@ -110,7 +109,7 @@ impl Connection {
     /// Tells the peer that no more field sections of a stream are decoded (RFC 9204 4.4.2).
     fn cancel_sections(&mut self, id: u64) {
         if self.core.limits().http3.qpack_table_bytes > 0 {
-            cancel_stream(id, &mut self.acknowledgements);
+            self.acknowledgements.cancel(id);
         }
     }
 

@@ -49,8 +49,9 @@ impl Connection {
             return Ok(Step::NeedMore);
         }
         let id = self.core.stream(key).id.0;
-        self.decoder
-            .acknowledge_section(id, required, &mut self.acknowledgements);
+        let now = self.core.now();
+        self.acknowledgements
+            .section(&mut self.decoder, id, required, now);
         self.head(key, decoded)
     }
 

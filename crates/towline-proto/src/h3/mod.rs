@@ -45,7 +45,7 @@ use crate::{BufferPool, ConnectionError, Interest, Limits, PeerClose, QuicComman
 
 pub use early_data::EarlyData;
 use opened::{OpenedStreams, OwnRequests};
-use qpack::{Decoder, Encoder};
+use qpack::{Acknowledgements, Decoder, Encoder};
 pub(crate) use stream::Http3;
 use unidirectional::{EarlyPriority, OwnStreams, PeerStream, Pushes};
 
@@ -100,8 +100,7 @@ pub struct Connection {
     commands: VecDeque<QuicCommand>,
     decoder: Decoder,
     encoder: Encoder,
-    /// Acknowledgements and cancellations for the decoder stream.
-    acknowledgements: Vec<u8>,
+    acknowledgements: Acknowledgements,
     /// Streams with a field section that needs entries which have not arrived.
     blocked: Vec<StreamKey>,
     /// The last result of `next_stream_send`: stream and length.
@@ -132,7 +131,7 @@ impl Connection {
             commands: VecDeque::new(),
             decoder: Decoder::new(limits.http3.qpack_table_bytes),
             encoder: Encoder::new(),
-            acknowledgements: Vec::new(),
+            acknowledgements: Acknowledgements::default(),
             blocked: Vec::new(),
             offered: (0, 0),
             own_streams: OwnStreams::of(side),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::multiplexed::streams::StreamKey;
+use crate::multiplexed::timers::earliest;
 use crate::multiplexed::{Lifecycle, Timing};
 
 use super::rules::{self, Fault};
@@ -17,7 +18,10 @@ impl Connection {
                 let linger = progress + core.limits().linger_timeout;
                 Some(until.map_or(linger, |until| until.min(linger)))
             }
-            Phase::Open => core.timers().deadline(core.limits(), core.now()),
+            Phase::Open => earliest(
+                core.timers().deadline(core.limits(), core.now()),
+                self.acknowledgements.deadline(),
+            ),
         }
     }
 
@@ -35,6 +39,7 @@ impl Connection {
     }
 
     fn handle_timeout_while_open(&mut self, now: Instant) {
+        self.acknowledgements.expire(now);
         let has_passed = |at: Option<Instant>| at.is_some_and(|at| now >= at);
         if has_passed(self.core.timers().idle().deadline(self.core.limits())) {
             return self.on_idle_timer_expired();

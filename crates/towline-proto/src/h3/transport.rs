@@ -283,11 +283,8 @@ impl Connection {
             let unsent = self.encoder.take_unsent();
             self.own_streams.outbox(ENCODER).push(&unsent);
         }
-        if self.decoder.has_unacknowledged_entries() {
-            self.decoder.acknowledge_entries(&mut self.acknowledgements);
-        }
-        if !self.acknowledgements.is_empty() {
-            let acknowledgements = std::mem::take(&mut self.acknowledgements);
+        if self.acknowledgements.is_due(&self.decoder) {
+            let acknowledgements = self.acknowledgements.take(&mut self.decoder);
             self.own_streams.outbox(DECODER).push(&acknowledgements);
         }
     }
@@ -301,8 +298,7 @@ impl Connection {
             || self.core.has_queued()
             || self.own_streams.has_output()
             || self.encoder.has_unsent()
-            || self.decoder.has_unacknowledged_entries()
-            || !self.acknowledgements.is_empty()
+            || self.acknowledgements.is_due(&self.decoder)
     }
 
     pub fn stream_sent(&mut self, now: Instant, id: u64, n: usize, end: bool) {

@@ -165,6 +165,11 @@ impl Decoder {
         }
     }
 
+    /// Whether the peer does not know yet that the entries which a section needed are here.
+    pub fn is_news(&self, required: u64) -> bool {
+        required > self.acknowledged
+    }
+
     /// Appends the increment for entries that no acknowledged section has needed (RFC 9204 4.4.3).
     pub fn acknowledge_entries(&mut self, out: &mut Vec<u8>) {
         let more = self.inserted - self.acknowledged;

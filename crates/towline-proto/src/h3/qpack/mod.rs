@@ -12,6 +12,7 @@
 //! the connection keeps it. Our encoder refers only to entries that the peer has acknowledged, so that it never
 //! blocks a stream: with loss, a field once more as text costs less than a round trip.
 
+mod acknowledgements;
 mod decoder;
 mod encoder;
 mod instructions;
@@ -19,9 +20,9 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use acknowledgements::Acknowledgements;
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
-pub(crate) use instructions::stream_cancellation as cancel_stream;
 pub use scratch::QpackScratch;
 
 use crate::field_compression::from_coding_error;

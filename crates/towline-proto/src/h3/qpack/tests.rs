@@ -85,7 +85,7 @@ fn the_examples_of_appendix_b() {
     ]);
     assert_eq!(decode(&mut decoder, "0500 80 c1 81"), Ok(expected));
     out.clear();
-    super::cancel_stream(8, &mut out);
+    super::instructions::stream_cancellation(8, &mut out);
     assert_eq!(out, hex("48"));
 
     decoder
