@@ -29,7 +29,7 @@ PAGES = tuple(
     for name in ("README.md", "docs/call.md", "docs/dropins.md", "docs/figures.md", "docs/http3.md")
 )
 
-PRECISE = ("--runs", "5", "--duration", "0.4", "--warm-up", "0.8", "--no-history")
+PRECISE = ("--runs", "5", "--duration", "0.3", "--warm-up", "0.7", "--no-history")
 PAGES_OF_OBJECTS = ("--runs", "10", "--duration", "5", "--no-history")
 """Chance decides which packets of a page are lost: many pages."""
 QUICK = ("--runs", "1", "--duration", "0.1", "--warm-up", "0.2", "--no-history")
@@ -86,7 +86,7 @@ MEASUREMENTS: dict[str, tuple[str, ...]] = {
     ),
     "clients": (
         *("clients", "-s", "hello_async,hello_sync", "-c", "1,20"),
-        *("-S", f"{CLIENTS},requests,primp,curl_cffi,httpx,httpx2", "--no-control"),
+        *("-S", f"{CLIENTS},requests,curl_cffi,httpx,httpx2", "--no-control"),
     ),
     "clients_many": ("clients", "-s", "hello_async,hello_sync", "-S", CLIENTS, "-c", "100", "--no-control"),
     "clients_http2": (
@@ -96,13 +96,6 @@ MEASUREMENTS: dict[str, tuple[str, ...]] = {
         "-S",
         "towline,httpx2,pyreqwest,wreq,pyqwest",
         "--no-control",
-    ),
-    "servers_more": (
-        *("servers", "--protocol", "h1", "--interface", "asgi"),
-        "-s",
-        "headers_heavy,cookies_heavy,varied_paths_router,gzip_response,post_4kb_form,server_sent_events,slow_client,"
-        "mixed_workload,concurrent_tasks,tls_handshake_throughput",
-        *("-S", "towline,peregrine,granian,uvicorn-httptools", *CAPACITY),
     ),
     "clients_bodies": ("clients", "-s", "small_post,parallel_50,upload_256k", "-S", CLIENTS, "--no-control"),
     "servers_http3": (
@@ -127,6 +120,13 @@ MEASUREMENTS: dict[str, tuple[str, ...]] = {
     "dropins": (
         *("clients", "-s", "dropin_httpx,dropin_httpx2,dropin_requests", "--no-control"),
         *("-S", "towline.httpx,httpx,towline.httpx2,httpx2,towline.requests,requests"),
+    ),
+    "servers_more": (
+        *("servers", "--protocol", "h1", "--interface", "asgi"),
+        "-s",
+        "headers_heavy,cookies_heavy,varied_paths_router,gzip_response,post_4kb_form,server_sent_events,slow_client,"
+        "mixed_workload,concurrent_tasks,tls_handshake_throughput",
+        *("-S", "towline,peregrine,granian", *CAPACITY),
     ),
     "engines": ("clients", "-s", "engines", "--no-control"),
     "clients_pool": ("clients", "-s", "pool_assignment,uncontended_acquire,partial_write", "--no-control"),
