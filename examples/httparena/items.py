@@ -31,6 +31,28 @@ pool: asyncpg.Pool[Any]
 cache: towline.state.AsyncState[bytes]
 
 
+class Rating(msgspec.Struct, gc=False):
+    score: int
+    count: int
+
+
+class Item(msgspec.Struct):
+    id: int
+    name: str
+    category: str
+    price: int
+    quantity: int
+    active: bool
+    tags: Any
+    rating: Rating
+
+
+class PricedItem(Item):
+    """An item of the dataset in a response, with its price times its quantity times a factor of the request."""
+
+    total: int
+
+
 class ChangedItem(msgspec.Struct):
     name: str
     price: int
@@ -71,15 +93,15 @@ async def close_all() -> None:
     await cache.close()
 
 
-async def by_price(lowest: int, highest: int, limit: int) -> list[dict[str, Any]]:
+async def by_price(lowest: int, highest: int, limit: int) -> list[Item]:
     return [as_item(row) for row in await pool.fetch(BY_PRICE, lowest, highest, limit)]
 
 
-async def by_category(category: str, page: int, limit: int) -> list[dict[str, Any]]:
+async def by_category(category: str, page: int, limit: int) -> list[Item]:
     return [as_item(row) for row in await pool.fetch(BY_CATEGORY, category, limit, (page - 1) * limit)]
 
 
-async def by_id(number: int) -> dict[str, Any] | None:
+async def by_id(number: int) -> Item | None:
     row = await pool.fetchrow(BY_ID, number)
     return None if row is None else as_item(row)
 
@@ -102,15 +124,7 @@ async def update(number: int, item: ChangedItem) -> bool:
     return done != "UPDATE 0"
 
 
-def as_item(row: Any) -> dict[str, Any]:
+def as_item(row: Any) -> Item:
     number, name, category, price, quantity, active, tags, score, count = row
-    return {
-        "id": number,
-        "name": name,
-        "category": category,
-        "price": price,
-        "quantity": quantity,
-        "active": active,
-        "tags": msgspec.Raw(tags),  # JSON already
-        "rating": {"score": score, "count": count},
-    }
+    # The tags are JSON already.
+    return Item(number, name, category, price, quantity, active, msgspec.Raw(tags), Rating(score, count))

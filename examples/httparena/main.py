@@ -15,13 +15,16 @@ from urllib.parse import parse_qsl
 import items
 import msgspec
 import rpc
+from items import PricedItem
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-DATASET = msgspec.json.decode(Path(os.environ.get("DATASET_PATH", "/data/dataset.json")).read_bytes())
+DATASET = msgspec.json.decode(
+    Path(os.environ.get("DATASET_PATH", "/data/dataset.json")).read_bytes(), type=list[items.Item]
+)
 
 TEXT: Headers = [(b"content-type", b"text/plain")]
 JSON: Headers = [(b"content-type", b"application/json")]
@@ -104,7 +107,13 @@ async def dataset(scope: Scope, receive: Receive, send: Send) -> None:
     """The first items of the dataset, each with its total."""
     count = max(int(scope["path"].rpartition("/")[2]), 0)
     factor = int(query(scope).get("m", "1"))
-    chosen = [{**item, "total": item["price"] * item["quantity"] * factor} for item in DATASET[:count]]
+    # By position: names cost more than the rest.
+    chosen = [
+        PricedItem(
+            i.id, i.name, i.category, i.price, i.quantity, i.active, i.tags, i.rating, i.price * i.quantity * factor
+        )
+        for i in DATASET[:count]
+    ]  # fmt: skip
     await respond(send, encode({"items": chosen, "count": len(chosen)}), JSON)
 
 

@@ -88,7 +88,7 @@ def started(folder: Path, database: str) -> Iterator[Entry]:
         yield Entry(folder, folder / "ca.pem", ports)
 
 
-def check_items(entry: Entry, response: httpx.Response, count: int, factor: int) -> None:
+def check_items(entry: Entry, response: Any, count: int, factor: int) -> None:
     items = json.loads((entry.data / "dataset.json").read_text())[:count]
     for item in items:
         item["total"] = item["price"] * item["quantity"] * factor
