@@ -97,7 +97,6 @@ QUICK_SUITES = {
         "towline",
         "peregrine",
         "weft",
-        "fastpysgi",
         "m0serve",
         "granian",
         "uvicorn-httptools",
