@@ -136,6 +136,7 @@ class ServeOptions(TypedDict, total=False):
     http3_initial_stream_window_size: int
     http3_retry_handshakes: int
     http3_early_data: bool
+    http3_congestion: str
     http3_alt_svc_max_age: int
     http3_alt_svc_port: int | None
     reload: bool

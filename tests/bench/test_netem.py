@@ -28,7 +28,7 @@ def test_the_text():
         ("rtt", "'rtt': use rtt=..."),
         (
             "delay=3ms",
-            "'delay=3ms': use rtt=..., jitter=..., rate=..., loss=..., reorder=..., duplicates=..., packets",
+            "'delay=3ms': use rtt=..., jitter=..., rate=..., loss=..., reorder=..., duplicates=..., queue=..., packets",
         ),
         ("rtt=20", "'20' is not a time"),
         ("rtt=-1ms", "'-1ms' is not a time"),

@@ -119,6 +119,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "http3_max_concurrent_streams": ("10", 10),
     "http3_initial_stream_window_size": ("65536", 65536),
     "http3_retry_handshakes": ("0", 0),
+    "http3_congestion": ("bbr", "bbr"),
     "http3_alt_svc_max_age": ("0", 0),
     "http3_alt_svc_port": ("443", 443),
     "ws_max_size": ("1024", 1024),

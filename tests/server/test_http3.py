@@ -269,6 +269,13 @@ def test_every_client_must_prove_its_address(tmp_path: Path) -> None:
             assert client.quic._retry_source_connection_id is not None
 
 
+def test_many_streams_with_bbr(tmp_path: Path) -> None:
+    with serving("asgi", APPS["asgi"], tmp_path, http3_congestion="bbr") as (server, certificates):
+        with Client((server.host, server.port), ca=str(certificates.ca)) as client:
+            streams = client.begin_many(100, path="/many")
+            assert [response.body for response in client.finish(*streams)] == [b"/many"] * 100
+
+
 def metric(client: OwnClient, url: str, name: str) -> int:
     page = client.get(f"{url}/metrics").text
     found = re.search(rf"^towline_{name} (\d+)", page, re.MULTILINE)

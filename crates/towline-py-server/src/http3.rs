@@ -8,7 +8,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::Engine;
 use towline_io::quic::{
-    Endpoint, Forwarder, QuicLimits, UdpSocket, WorkerSecret, Workers, server_config_sharing,
+    Congestion, Endpoint, Forwarder, QuicLimits, UdpSocket, WorkerSecret, Workers,
+    server_config_sharing,
 };
 use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::metrics::SlotHandle;
@@ -101,6 +102,10 @@ fn limits(options: &Options) -> QuicLimits {
         idle_timeout: options.timeout_keep_alive.0 + IDLE_MARGIN,
         retry_from_handshakes: options.http3_retry_handshakes,
         early_data: options.http3_early_data,
+        congestion: match options.http3_congestion.as_str() {
+            "bbr" => Congestion::Bbr,
+            _ => Congestion::Cubic,
+        },
         ..QuicLimits::server()
     }
 }

@@ -173,6 +173,7 @@ pub struct Options {
     pub http3_initial_stream_window_size: u32,
     pub http3_retry_handshakes: usize,
     pub http3_early_data: bool,
+    pub http3_congestion: String,
     pub http3_alt_svc_max_age: u64,
     pub http3_alt_svc_port: Option<u16>,
     pub ws_max_size: usize,

@@ -4,7 +4,7 @@ measured.
 The kernel's netem needs privileges and a module; this emulator needs neither. It is a proxy between client and
 server, which every figure must mention. It carries TCP and UDP on one port. TCP's losses are modelled by the delay that
 TCP makes of them, and the round trip of a handshake is added to the first request; a datagram of UDP is really lost,
-reordered (`reorder=1%`) or repeated (`duplicates=1%`).
+reordered (`reorder=1%`) or repeated (`duplicates=1%`). `queue=5ms` is how long datagrams may wait for the link.
 
 With `packets` it is a network interface in place of a proxy (Linux, root): packets of TCP and UDP alike are delayed and lost, so
 that retransmission and congestion control of both are the real ones. `isolate` must come first.
@@ -62,6 +62,8 @@ class Conditions:
     """Share of datagrams that arrive after later ones."""
     duplicates: float = 0.0
     """Share of datagrams that arrive twice."""
+    queue_s: float | None = None
+    """Time that datagrams may wait for the link; a round trip, and at least 10 ms, if None."""
     packets: bool = False
     """Whether the emulator is an interface, which handles packets, in place of a proxy."""
 
@@ -70,6 +72,8 @@ class Conditions:
         found = ["--rtt", f"{self.rtt_s * 1e6:.3f}us", "--jitter", f"{self.jitter_s * 1e6:.3f}us"]
         if self.rate_bytes_per_s is not None:
             found += ["--rate", f"{self.rate_bytes_per_s * 8 / 1e3:.3f}kbit"]
+        if self.queue_s is not None:
+            found += ["--queue", f"{self.queue_s * 1e6:.3f}us"]
         for name in ("loss", "reorder", "duplicates"):
             found += [f"--{name}", f"{getattr(self, name) * 100:.6f}%"]
         return [*found, "--seed", str(seed)]
@@ -107,7 +111,7 @@ def parse(text: str) -> Conditions:
         raise BadConditions("no conditions: use, for example, rtt=20ms,jitter=2ms,rate=100mbit")
     if given.get("jitter", 0.0) > given.get("rtt", 0.0):
         raise BadConditions("jitter cannot be more than rtt: nothing arrives before it was sent")
-    names = {"rtt": "rtt_s", "jitter": "jitter_s", "rate": "rate_bytes_per_s"}
+    names = {"rtt": "rtt_s", "jitter": "jitter_s", "rate": "rate_bytes_per_s", "queue": "queue_s"}
     return Conditions(packets=packets, **{names.get(name, name): value for name, value in given.items()})
 
 
@@ -144,6 +148,7 @@ READERS = {
     "loss": _share,
     "reorder": _share,
     "duplicates": _share,
+    "queue": _time,
 }
 
 

@@ -32,6 +32,11 @@ class Http3Options(Section, group="http3", summary="HTTP/3"):
         "accept early data (0-RTT): the application gets requests of safe methods before the handshake is complete, with "
         "the header early-data; others wait for it (RFC 8470). Off, because an attacker can record such requests and "
         "send them again: not for applications that change anything on GET")
+    http3_congestion: str = option(
+        "cubic",
+        "congestion control of responses: cubic (RFC 9438) is fair to others; bbr is faster over networks that lose packets "
+        "although they are not full, and takes more than its share of short queues",
+        choices=("cubic", "bbr"))
     http3_alt_svc_max_age: int = number(
         86400,
         "time for which clients of HTTP/1.1 and HTTP/2 may remember that there is HTTP/3 (header alt-svc, RFC 7838); 0 omits the header",

@@ -7,7 +7,8 @@ use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use rustls::server::ServerSessionMemoryCache;
 
-use crate::quic::{ALPN_H3, QuicLimits, TicketStore};
+use crate::quic::bbr::BbrConfig;
+use crate::quic::{ALPN_H3, Congestion, QuicLimits, TicketStore};
 use crate::tls::TlsConfig;
 
 /// Datagrams held for a handshake that is not accepted yet: those of the first flight.
@@ -85,6 +86,10 @@ pub(crate) fn transport(limits: &QuicLimits) -> TransportConfig {
         .max_idle_timeout(IdleTimeout::try_from(limits.idle_timeout).ok())
         // DATAGRAM frames (RFC 9221) have no use in plain HTTP/3.
         .datagram_receive_buffer_size(None);
+    if limits.congestion == Congestion::Bbr {
+        let max_window_bytes = u64::from(limits.send_window_bytes).saturating_mul(2);
+        config.congestion_controller_factory(Arc::new(BbrConfig { max_window_bytes }));
+    }
     config
 }
 

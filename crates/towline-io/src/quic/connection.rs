@@ -12,6 +12,7 @@ use quinn_proto::crypto::Session;
 
 use crate::quic::UdpSocket;
 use crate::quic::key::Key;
+use crate::quic::pacer::Pacer;
 
 thread_local! {
     /// Space for the datagrams of one send; a connection keeps none of its own.
@@ -65,6 +66,8 @@ pub struct Connection {
     socket: Arc<UdpSocket>,
     /// Datagrams that the socket has not accepted.
     unsent: Option<Box<(Transmit, Vec<u8>)>>,
+    /// Keeps the rate of a congestion controller that has one.
+    pacer: Option<Box<Pacer>>,
 }
 
 impl fmt::Debug for Connection {
@@ -77,7 +80,9 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub(crate) fn new(quic: quinn_proto::Connection, key: Key, socket: Arc<UdpSocket>) -> Self {
+        let is_paced = (quic.congestion_state().metrics().pacing_rate).is_some();
         Self {
+            pacer: is_paced.then(Box::default),
             quic,
             key,
             socket,
@@ -130,7 +135,11 @@ impl Connection {
 
     /// Time at which [`handle_timeout`](Self::handle_timeout) has something to do. Changes with every call.
     pub fn deadline(&mut self) -> Option<Instant> {
-        self.quic.poll_timeout()
+        let deadline = self.quic.poll_timeout();
+        match self.pacer.as_ref().and_then(|pacer| pacer.until()) {
+            Some(at) => Some(deadline.map_or(at, |other| other.min(at))),
+            None => deadline,
+        }
     }
 
     /// The last failure of the socket, returned once: a port where nothing listens, an unreachable network.
@@ -168,10 +177,20 @@ impl Connection {
         let mut sent_bytes = 0;
         while sent_bytes < budget_bytes {
             scratch.clear();
-            let batch = self.socket.batch();
+            let mut batch = self.socket.batch();
+            if let Some(pacer) = &mut self.pacer {
+                let bits_per_s = self.quic.congestion_state().metrics().pacing_rate;
+                batch = batch.min(pacer.datagrams(now, bits_per_s.unwrap_or(u64::MAX) / 8));
+                if batch == 0 {
+                    return SendOutcome::All;
+                }
+            }
             let Some(transmit) = self.quic.poll_transmit(now, batch, scratch) else {
                 return SendOutcome::All;
             };
+            if let Some(pacer) = &mut self.pacer {
+                pacer.sent(transmit.size);
+            }
             let contents = &scratch[..transmit.size];
             if !self.socket.send(&transmit, contents) {
                 self.unsent = Some(Box::new((transmit, contents.to_vec())));

@@ -2,6 +2,15 @@
 
 use std::time::Duration;
 
+/// Algorithm that decides how much a connection sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// RFC 9438: less after each loss.
+    Cubic,
+    /// The rate at which data arrives, whatever is lost by chance.
+    Bbr,
+}
+
 /// Bounds of an endpoint and of each of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuicLimits {
@@ -18,6 +27,7 @@ pub struct QuicLimits {
     /// Bytes that the program has written and the peer has not acknowledged, for all streams together. This is the
     /// product of bandwidth and round-trip time that one connection can use: 1 MiB is 160 Mbit/s at 50 ms.
     pub send_window_bytes: u32,
+    pub congestion: Congestion,
     /// Handshake bytes that arrive out of order; a chain of certificates fits into the 16 KiB.
     pub crypto_buffer_bytes: usize,
     /// A connection without any packet for this long is forgotten (RFC 9000 10.1). Longer than the keep-alive
@@ -56,6 +66,7 @@ impl QuicLimits {
             stream_window_bytes: 256 * 1024,
             connection_window_bytes: 128 * 256 * 1024,
             send_window_bytes: 1024 * 1024,
+            congestion: Congestion::Cubic,
             crypto_buffer_bytes: 16 * 1024,
             idle_timeout: Duration::from_secs(90),
             keep_alive: None,

@@ -12,6 +12,7 @@
 //! two exchange their messages in [`Endpoint::service`]. Nothing here waits: the caller polls the
 //! socket and keeps the timers ([`Connection::deadline`]).
 
+mod bbr;
 mod cid;
 mod closing;
 mod config;
@@ -24,6 +25,7 @@ mod key;
 mod limits;
 #[cfg(test)]
 pub(crate) mod memory_socket;
+mod pacer;
 mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -40,7 +42,7 @@ pub use endpoint::{Endpoint, EndpointCounts, ReceiveOutcome};
 pub(crate) use forward::MAX_BYTES as MAX_FORWARDED_BYTES;
 pub use forwarder::Forwarder;
 pub use key::Key;
-pub use limits::QuicLimits;
+pub use limits::{Congestion, QuicLimits};
 pub use socket::UdpSocket;
 pub use ticket_store::TicketStore;
 pub use workers::{WorkerSecret, Workers};

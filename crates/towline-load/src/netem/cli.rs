@@ -27,6 +27,7 @@ Prints the address at which it listens, and runs until SIGTERM, SIGINT or the en
   --loss SHARE              Share of lost packets, such as 0.1% (default: 0%); TCP waits for a retransmission
   --reorder SHARE           Share of UDP datagrams that arrive after later ones (default: 0%)
   --duplicates SHARE        Share of UDP datagrams that arrive twice (default: 0%)
+  --queue TIME              Time that datagrams may wait for the link (default: a round trip, at least 10ms)
   --seed N                  Seed of jitter and losses (default: 1)
   --interface NAME          Carry packets through this TUN interface, in place of a proxy (needs root)
   -h, --help
@@ -135,6 +136,7 @@ impl Options {
                 Long("loss") => conditions.loss = parser.value()?.parse_with(share)?,
                 Long("reorder") => conditions.reorder = parser.value()?.parse_with(share)?,
                 Long("duplicates") => conditions.duplicates = parser.value()?.parse_with(share)?,
+                Long("queue") => conditions.queue = Some(parser.value()?.parse_with(time)?),
                 Long("seed") => conditions.seed = parser.value()?.parse()?,
                 Short('h') | Long("help") => return Ok(None),
                 other => return Err(other.unexpected()),

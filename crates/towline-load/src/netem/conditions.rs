@@ -21,6 +21,8 @@ pub struct NetworkConditions {
     pub reorder: f64,
     /// Share of datagrams that arrive twice.
     pub duplicates: f64,
+    /// Time that datagrams may wait for the link. `None`: a round trip, as routers have, and at least 10 ms.
+    pub queue: Option<Duration>,
     pub seed: u64,
 }
 

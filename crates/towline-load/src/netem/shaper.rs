@@ -14,7 +14,7 @@ const DUPLICATE_ACKS: usize = 3;
 /// Largest backlog of the link, as transmission time; senders wait beyond it.
 const MAX_BACKLOG: Duration = Duration::from_millis(5);
 /// Largest backlog of the link for datagrams, whose senders do not wait: beyond it they are lost, which is how their
-/// congestion control learns the rate. A round trip's worth, as routers have, and at least this.
+/// congestion control learns the rate. A round trip's worth, as routers have, and at least this, unless one is given.
 const MIN_DATAGRAM_BACKLOG: Duration = Duration::from_millis(10);
 /// Least delay of a reordered datagram; otherwise a quarter of a round trip.
 const MIN_LATENESS: Duration = Duration::from_millis(1);
@@ -87,7 +87,9 @@ impl Shaper {
         let mut left = now;
         if let Some(rate) = self.conditions.rate {
             let backlog = self.free_at.saturating_duration_since(now);
-            if backlog > self.conditions.rtt.max(MIN_DATAGRAM_BACKLOG) {
+            let queue =
+                (self.conditions.queue).unwrap_or(self.conditions.rtt.max(MIN_DATAGRAM_BACKLOG));
+            if backlog > queue {
                 return None;
             }
             #[expect(clippy::cast_precision_loss, reason = "a datagram is small")]

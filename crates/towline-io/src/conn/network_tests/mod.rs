@@ -10,7 +10,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use towline_proto::Limits;
 
-use crate::quic::QuicLimits;
+use crate::quic::{Congestion, QuicLimits};
 use network::{Path, Random};
 use program::{Body, Ending, MAX_WRITE_BYTES, Outcome, Spec};
 use simulation::{Change, Setup, Simulation};
@@ -93,8 +93,35 @@ proptest! {
         // At 30 % loss, congestion control leaves some kilobytes a second.
         let max_bytes = if path.lost_per_mille < 100 { 300_000 } else { 20_000 };
         let specs = specs_up_to(seed, count, max_bytes);
-        exchange_all(without_timeouts(Setup::new(seed, path, specs)), Vec::new());
+        let mut setup = without_timeouts(Setup::new(seed, path, specs));
+        if seed % 2 == 0 {
+            setup.server_quic.congestion = Congestion::Bbr;
+            setup.client_quic.congestion = Congestion::Bbr;
+        }
+        exchange_all(setup, Vec::new());
     }
+}
+
+#[test]
+fn bbr_is_slowed_less_by_losses_than_cubic() {
+    let path = Path {
+        lost_per_mille: 20,
+        delay: Duration::from_millis(25),
+        ..Path::clean()
+    };
+    let time_with = |congestion| {
+        let response = Spec {
+            response: Body::known(2_000_000),
+            ..Spec::complete()
+        };
+        let mut setup = Setup::new(1, path, vec![response]);
+        setup.server_quic.congestion = congestion;
+        let mut sim = Simulation::new(setup);
+        sim.run_until(LONGEST, |sim| sim.client_program().is_done());
+        sim.elapsed()
+    };
+    let (cubic, bbr) = (time_with(Congestion::Cubic), time_with(Congestion::Bbr));
+    assert!(bbr * 3 < cubic, "{bbr:?}, CUBIC {cubic:?}");
 }
 
 #[test]
