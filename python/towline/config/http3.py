@@ -34,8 +34,7 @@ class Http3Options(Section, group="http3", summary="HTTP/3"):
         "send them again: not for applications that change anything on GET")
     http3_congestion: str = option(
         "cubic",
-        "congestion control of responses: cubic (RFC 9438) is fair to others; bbr is faster over networks that lose packets "
-        "although they are not full, and takes more than its share of short queues",
+        "congestion control: bbr for lossy networks",
         choices=("cubic", "bbr"))
     http3_alt_svc_max_age: int = number(
         86400,
