@@ -30,8 +30,7 @@ class Http3Options(Section, group="http3", summary="HTTP/3"):
     http3_early_data: bool = option(
         False,
         "accept early data (0-RTT): the application gets requests of safe methods before the handshake is complete, with "
-        "the header early-data; others wait for it (RFC 8470). Off, because an attacker can record such requests and "
-        "send them again: not for applications that change anything on GET")
+        "the header early-data (RFC 8470). Off: an attacker can repeat such requests")
     http3_congestion: str = option(
         "cubic",
         "congestion control: bbr for lossy networks",
