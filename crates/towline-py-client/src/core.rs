@@ -13,7 +13,7 @@ use towline_io::client::{CallOptions, OutgoingRequest, Route, Timeouts};
 
 use super::call_log;
 use super::fast_path::{
-    FastArguments, FastUrl, HeaderTemplate, MAX_TARGET_BYTES, is_canonical_target,
+    FastArguments, FastUrl, HeaderTemplate, MAX_TARGET_BYTES, is_canonical_target, split_origin,
 };
 use super::pool_config::{self, PoolConfig};
 use super::request::{self, Origin};
@@ -51,9 +51,9 @@ struct State<P: PoolKind> {
     timeouts: Timeouts,
     fast_path: bool,
     cookies: Option<Py<PyAny>>,
-    base_url: Option<BaseUrl>,
+    base_url: Option<BaseUrl<P>>,
     /// By `scheme://authority`. `None`: calls to this origin go through Python.
-    origins: HashMap<Box<str>, Option<CachedOrigin<P>>>,
+    origins: HashMap<Box<str>, Option<Arc<CachedOrigin<P>>>>,
 }
 
 /// An origin whose pool and route are known.
@@ -64,9 +64,12 @@ struct CachedOrigin<P: PoolKind> {
     host: Box<[u8]>,
 }
 
+/// An origin, and the path and query of a URL there.
+type Located<'a, P> = (Arc<CachedOrigin<P>>, Cow<'a, [u8]>);
+
 /// The URL that relative URLs are appended to.
-struct BaseUrl {
-    origin: Box<str>,
+struct BaseUrl<P: PoolKind> {
+    origin: Arc<CachedOrigin<P>>,
     /// Ends with a slash.
     path: Box<str>,
 }
@@ -96,7 +99,7 @@ impl<P: PoolKind> Core<P> {
         if call_log::is_observed() {
             return Ok(None);
         }
-        let (config, template, cookies) = {
+        let (config, template, timeouts, cookies) = {
             let state = self.state.open(py);
             let state = state.as_ref().ok_or_else(not_configured)?;
             if !state.fast_path || state.template.needs_python {
@@ -106,26 +109,21 @@ impl<P: PoolKind> Core<P> {
             (
                 Arc::clone(&state.config),
                 Arc::clone(&state.template),
+                state.timeouts,
                 cookies,
             )
         };
         if cookies.is_some_and(|cookies| cookies.is_truthy(py).unwrap_or(true)) {
             return Ok(None);
         }
-        let url = url.to_str()?;
-        let Some(target) = self.locate(client, url)? else {
+        let Some((cached, target)) = self.locate(client, url.to_str()?)? else {
             return Ok(None);
         };
         let Some(arguments) = FastArguments::read(arguments, &config)? else {
             return Ok(None);
         };
         let method = method.to_str()?.as_bytes();
-        let state = self.state.open(py);
-        let state = state.as_ref().ok_or_else(not_configured)?;
-        let Some(Some(cached)) = state.origins.get(target.origin(state)) else {
-            return Ok(None);
-        };
-        let Some(target) = with_query(target.text(state), arguments.query.as_deref()) else {
+        let Some(target) = with_query(target, arguments.query.as_deref()) else {
             return Ok(None);
         };
         let mut text = request::start_head(method, &cached.route, &target);
@@ -137,7 +135,7 @@ impl<P: PoolKind> Core<P> {
         }
         let pool = cached.pool.bind(py).clone();
         let mut options = P::config(&pool).defaults;
-        options.timeouts = arguments.timeouts.unwrap_or(state.timeouts);
+        options.timeouts = arguments.timeouts.unwrap_or(timeouts);
         Ok(Some(FastCall {
             request: OutgoingRequest {
                 route: Arc::clone(&cached.route),
@@ -154,29 +152,42 @@ impl<P: PoolKind> Core<P> {
         }))
     }
 
-    /// Resolves a URL. `None`: the URL needs Python. Otherwise its origin is in the cache afterwards.
-    fn locate<'a>(&self, client: &Bound<'_, PyAny>, url: &'a str) -> PyResult<Option<Target<'a>>> {
+    /// The origin of a URL, and its path and query. `None`: the URL needs Python.
+    fn locate<'a>(
+        &self,
+        client: &Bound<'_, PyAny>,
+        url: &'a str,
+    ) -> PyResult<Option<Located<'a, P>>> {
         let py = client.py();
-        let Some(parsed) = FastUrl::parse(url) else {
+        let Some((origin, target)) = split_origin(url) else {
             let state = self.state.open(py);
-            let has_base = state.as_ref().is_some_and(|state| state.base_url.is_some());
-            return Ok((has_base && is_relative(url)).then_some(Target::Relative(url)));
+            let base = state.as_ref().and_then(|state| state.base_url.as_ref());
+            let base = base.filter(|_| is_relative(url));
+            return Ok(base.map(|base| (Arc::clone(&base.origin), base.join(url))));
         };
-        {
+        let known = {
             let state = self.state.open(py);
-            let known = state
-                .as_ref()
-                .and_then(|state| state.origins.get(parsed.origin));
-            if let Some(cached) = known {
-                return Ok(cached.is_some().then_some(Target::Absolute(parsed)));
-            }
-        }
-        let is_native = self.cache_origin(client, &parsed)?;
-        Ok(is_native.then_some(Target::Absolute(parsed)))
+            let state = state.as_ref().ok_or_else(not_configured)?;
+            state.origins.get(origin).cloned()
+        };
+        let cached = match known {
+            // The origin was parsed when it was cached.
+            Some(cached) if is_canonical_target(target) => cached,
+            _ => match FastUrl::parse(url) {
+                Some(parsed) => self.cache_origin(client, &parsed)?,
+                None => return Ok(None),
+            },
+        };
+        let target = if target.is_empty() { "/" } else { target };
+        Ok(cached.map(|cached| (cached, target.as_bytes().into())))
     }
 
-    /// Calls `_origin_pool` and caches the result. False: a transport of the program serves this origin.
-    fn cache_origin(&self, client: &Bound<'_, PyAny>, url: &FastUrl<'_>) -> PyResult<bool> {
+    /// Calls `_origin_pool` and caches the result. `None`: a transport of the program serves this origin.
+    fn cache_origin(
+        &self,
+        client: &Bound<'_, PyAny>,
+        url: &FastUrl<'_>,
+    ) -> PyResult<Option<Arc<CachedOrigin<P>>>> {
         let py = client.py();
         let (scheme, default) = if url.secure {
             ("https", 443)
@@ -201,13 +212,12 @@ impl<P: PoolKind> Core<P> {
                 Some(port) => format!("{host}:{port}"),
                 None => host,
             };
-            Some(CachedOrigin {
+            Some(Arc::new(CachedOrigin {
                 pool: pool.unbind(),
                 route,
                 host: host.into_bytes().into(),
-            })
+            }))
         };
-        let is_native = cached.is_some();
         let mut state = self.state.open(py);
         let state = state.as_mut().ok_or_else(not_configured)?;
         let evicted = if state.origins.len() >= MAX_CACHED_ORIGINS {
@@ -215,36 +225,17 @@ impl<P: PoolKind> Core<P> {
         } else {
             HashMap::new()
         };
-        state.origins.insert(url.origin.into(), cached);
+        state.origins.insert(url.origin.into(), cached.clone());
         drop(evicted);
-        Ok(is_native)
+        Ok(cached)
     }
 }
 
-enum Target<'a> {
-    Absolute(FastUrl<'a>),
-    Relative(&'a str),
-}
-
-impl<'a> Target<'a> {
-    fn origin<'s, P: PoolKind>(&'s self, state: &'s State<P>) -> &'s str {
-        match self {
-            Self::Absolute(url) => url.origin,
-            Self::Relative(_) => state.base_url.as_ref().map_or("", |base| &base.origin),
-        }
-    }
-
-    fn text<P: PoolKind>(&self, state: &State<P>) -> Cow<'a, [u8]> {
-        match self {
-            Self::Absolute(url) if url.target.is_empty() => b"/"[..].into(),
-            Self::Absolute(url) => url.target.as_bytes().into(),
-            Self::Relative(url) => {
-                let base = state.base_url.as_ref().map_or("/", |base| &base.path);
-                format!("{base}{}", url.trim_start_matches('/'))
-                    .into_bytes()
-                    .into()
-            }
-        }
+impl<P: PoolKind> BaseUrl<P> {
+    /// The path and query of a relative URL.
+    fn join(&self, url: &str) -> Cow<'static, [u8]> {
+        let joined = format!("{}{}", self.path, url.trim_start_matches('/'));
+        joined.into_bytes().into()
     }
 }
 
@@ -367,15 +358,18 @@ impl<P: PoolKind> Core<P> {
         let Some(parsed) = FastUrl::parse(base_url) else {
             return Ok(());
         };
-        if parsed.target.contains('?') || !self.cache_origin(client, &parsed)? {
+        if parsed.target.contains('?') {
             return Ok(());
         }
+        let Some(origin) = self.cache_origin(client, &parsed)? else {
+            return Ok(());
+        };
         let mut path = parsed.target.to_owned();
         if !path.ends_with('/') {
             path.push('/');
         }
         let base = BaseUrl {
-            origin: parsed.origin.into(),
+            origin,
             path: path.into(),
         };
         if let Some(state) = self.state.open(client.py()).as_mut() {

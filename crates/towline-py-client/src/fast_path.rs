@@ -31,21 +31,25 @@ pub struct FastUrl<'a> {
     pub target: &'a str,
 }
 
+/// The origin of a URL of HTTP, as it is written, and the rest.
+pub fn split_origin(url: &str) -> Option<(&str, &str)> {
+    let start = if url.starts_with("http://") {
+        7
+    } else if url.starts_with("https://") {
+        8
+    } else {
+        return None;
+    };
+    let rest = url.as_bytes()[start..].iter();
+    let end = rest.take_while(|&&byte| byte != b'/').count();
+    Some(url.split_at(start + end))
+}
+
 impl<'a> FastUrl<'a> {
     pub fn parse(url: &'a str) -> Option<Self> {
-        let (secure, start) = if url.starts_with("http://") {
-            (false, 7)
-        } else if url.starts_with("https://") {
-            (true, 8)
-        } else {
-            return None;
-        };
-        let rest = &url[start..];
-        let end = rest
-            .bytes()
-            .position(|byte| byte == b'/')
-            .unwrap_or(rest.len());
-        let (authority, target) = rest.split_at(end);
+        let (origin, target) = split_origin(url)?;
+        let (scheme, authority) = origin.split_once("://")?;
+        let secure = scheme == "https";
         let after = authority.rfind(']').map_or(0, |bracket| bracket + 1);
         let (host, port) = match authority[after..].find(':') {
             None => (authority, None),
@@ -54,10 +58,8 @@ impl<'a> FastUrl<'a> {
                 (host, Some(parse_port(&port[1..])?))
             }
         };
-        let is_canonical =
-            is_canonical_host(host) && (target.is_empty() || is_canonical_target(target));
-        is_canonical.then_some(Self {
-            origin: &url[..start + end],
+        (is_canonical_host(host) && is_canonical_target(target)).then_some(Self {
+            origin,
             secure,
             host,
             port: port.filter(|&port| port != if secure { 443 } else { 80 }),

@@ -98,7 +98,7 @@ impl AsyncBody {
         let info = self.remove_call(py);
         *self.state.open(py) = State::Closed(info);
         if let Some(waiter) = waiter
-            && let Err(error) = TaskFuture::wake(waiter.bind(py), false)
+            && let Err(error) = TaskFuture::wake(waiter.bind(py), None)
         {
             error.write_unraisable(py, None);
         }

@@ -1,5 +1,6 @@
 //! The event loop in which a call is made: asyncio, uvloop or trio.
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -95,11 +96,23 @@ impl EventLoop {
             return Ok(false);
         };
         let loop_ = loop_.bind(py);
-        if loop_.getattr_opt(intern!(py, "_nest_patched"))?.is_some() {
+        let name = intern!(py, "_nest_patched");
+        // SAFETY: both objects are alive; errors are suppressed. Unlike `hasattr` it makes no exception, in each turn.
+        if unsafe { ffi::PyObject_HasAttr(loop_.as_ptr(), name.as_ptr()) } != 0 {
             return Ok(false);
         }
         let current = CURRENT_TASK.import(py, "asyncio.tasks", "current_task")?;
         Ok(current.call1((loop_,))?.is_none())
+    }
+
+    /// A future that is done, with the result None; `None` for trio.
+    pub fn done_future(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Self::Asyncio(loop_) = self else {
+            return Ok(None);
+        };
+        let future = loop_.call_method0(py, intern!(py, "create_future"))?;
+        future.call_method1(py, intern!(py, "set_result"), (py.None(),))?;
+        Ok(Some(future))
     }
 
     /// Schedules `function(argument)`, in `context` if given. Does nothing under trio.

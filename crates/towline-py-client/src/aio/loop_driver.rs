@@ -21,6 +21,8 @@ use towline_py_common::gil::GilCell;
 #[pyclass(frozen, module = "towline._native")]
 pub struct LoopDriver {
     pub event_loop: EventLoop,
+    /// The future that woken tasks are stepped with; `None` in trio.
+    done: Option<Py<PyAny>>,
     /// The process it was made in, counted in forks.
     generation: u64,
     fd: i32,
@@ -65,10 +67,12 @@ impl LoopDriver {
     ) -> PyResult<Py<Self>> {
         let driver = ClientDriver::new(config)?;
         let fd = driver.as_raw_fd();
+        let done = event_loop.done_future(py)?;
         let loop_driver = Bound::new(
             py,
             Self {
                 event_loop,
+                done,
                 generation: fork::generation(),
                 fd,
                 calls: GilCell::new(Some(CallTable::new(driver))),
@@ -267,12 +271,13 @@ impl LoopDriver {
             return Ok(0);
         }
         let count = woken.len();
-        let mut step_now = self.event_loop.allows_stepping(py)?;
+        let allowed = self.event_loop.allows_stepping(py)?;
+        let mut step_with = self.done.as_ref().filter(|_| allowed);
         let mut result = Ok(());
         for waiter in woken {
-            step_now = step_now && Instant::now() < until;
             // After SystemExit or KeyboardInterrupt out of a task the others go through `call_soon`.
-            let woken = TaskFuture::wake(waiter.bind(py), step_now && result.is_ok());
+            step_with = step_with.filter(|_| result.is_ok() && Instant::now() < until);
+            let woken = TaskFuture::wake(waiter.bind(py), step_with);
             result = result.and(woken);
         }
         result.map(|()| count)
@@ -313,7 +318,7 @@ impl LoopDriver {
         self.close_if_idle(py)?;
         let waiters = std::mem::take(&mut self.state.open(py).turn_waiters);
         for waiter in waiters {
-            TaskFuture::wake(waiter.bind(py), false)?;
+            TaskFuture::wake(waiter.bind(py), None)?;
         }
         result
     }
@@ -344,6 +349,7 @@ impl LoopDriver {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(self.event_loop.object())?;
+        visit.call(&self.done)?;
         if let Some(calls) = self.calls.peek()
             && let Some(calls) = calls.as_ref()
         {

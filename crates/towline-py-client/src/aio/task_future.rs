@@ -50,8 +50,9 @@ impl TaskFuture {
         }
     }
 
-    /// Ends the wait. `step_now`: runs the callback here, which steps the task; otherwise schedules it.
-    pub fn wake(slf: &Bound<'_, Self>, step_now: bool) -> PyResult<()> {
+    /// Ends the wait. `step_with`: runs the callback here, which steps the task, with this done future of asyncio, whose
+    /// result a task of asyncio gets without a call. Otherwise schedules the callback.
+    pub fn wake(slf: &Bound<'_, Self>, step_with: Option<&Py<PyAny>>) -> PyResult<()> {
         let py = slf.py();
         let callback = {
             let mut state = slf.get().state.open(py);
@@ -62,10 +63,10 @@ impl TaskFuture {
                 None
             }
         };
-        match callback {
-            Some(callback) if step_now => callback.run(slf),
-            Some(callback) => callback.schedule(slf),
-            None => Ok(()),
+        match (callback, step_with) {
+            (Some(callback), Some(done)) => callback.run(slf, done),
+            (Some(callback), None) => callback.schedule(slf),
+            (None, _) => Ok(()),
         }
     }
 
@@ -85,10 +86,18 @@ impl TaskFuture {
 }
 
 impl Callback {
-    fn run(self, waiter: &Bound<'_, TaskFuture>) -> PyResult<()> {
+    fn run(self, waiter: &Bound<'_, TaskFuture>, done: &Py<PyAny>) -> PyResult<()> {
         let py = waiter.py();
+        // SAFETY: a live object.
+        let is_builtin = unsafe { ffi::PyCFunction_CheckExact(self.function.as_ptr()) } != 0;
+        // Other callbacks may compare the future with the one that they waited for.
+        let argument = if is_builtin {
+            done.bind(py)
+        } else {
+            waiter.as_any()
+        };
         let Some(context) = &self.context else {
-            self.function.call1(py, (waiter,))?;
+            self.function.call1(py, (argument,))?;
             return Ok(());
         };
         // SAFETY: a live context object of asyncio; a failure is reported by the result.
@@ -97,7 +106,7 @@ impl Callback {
             drop(PyErr::fetch(py));
             return self.schedule(waiter);
         }
-        let result = self.function.call1(py, (waiter,));
+        let result = self.function.call1(py, (argument,));
         // SAFETY: entered above, on this thread.
         let left = unsafe { ffi::PyContext_Exit(context.as_ptr()) };
         result?;

@@ -102,7 +102,7 @@ impl Upload {
         let error = PyErr::from_value(error.clone());
         let woken = self.loop_driver.get().calls(py)?.fail(self.id, error);
         for waiter in woken {
-            TaskFuture::wake(waiter.bind(py), false)?;
+            TaskFuture::wake(waiter.bind(py), None)?;
         }
         Ok(())
     }
