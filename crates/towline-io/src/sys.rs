@@ -10,6 +10,42 @@ use crate::conn::id::Source;
 /// No SIGPIPE, and no blocking on sockets in blocking mode.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
+/// `send(2)` and `recv(2)` as bare system calls. Those of glibc before 2.41 are points where a thread can be cancelled,
+/// which costs a program with threads four atomic operations for each request and its response.
+#[cfg(target_os = "linux")]
+pub(crate) fn send(fd: RawFd, bytes: &[u8], flags: libc::c_int) -> io::Result<usize> {
+    let none = std::ptr::null::<libc::sockaddr>();
+    let (start, len) = (bytes.as_ptr(), bytes.len());
+    // SAFETY: the kernel only reads `bytes`, during the call, and there is no address.
+    let n = unsafe { libc::syscall(libc::SYS_sendto, fd, start, len, flags, none, 0) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// See [`send`].
+#[cfg(target_os = "linux")]
+pub(crate) fn recv(fd: RawFd, space: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
+    let none = std::ptr::null_mut::<libc::sockaddr>();
+    let (start, len) = (space.as_mut_ptr(), space.len());
+    let no_len = std::ptr::null_mut::<libc::socklen_t>();
+    // SAFETY: the kernel writes at most `len` bytes to `space`, during the call, and no address.
+    let n = unsafe { libc::syscall(libc::SYS_recvfrom, fd, start, len, flags, none, no_len) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn send(fd: RawFd, bytes: &[u8], flags: libc::c_int) -> io::Result<usize> {
+    // SAFETY: the kernel only reads `bytes`, during the call.
+    let n = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn recv(fd: RawFd, space: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `space.len()` bytes to `space`, during the call.
+    let n = unsafe { libc::recv(fd, space.as_mut_ptr().cast(), space.len(), flags) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
 /// Registers a listener so that a new connection wakes one of the processes that share it, not all.
 /// Level-triggered: a listener left with waiting connections is reported again.
 #[cfg(target_os = "linux")]

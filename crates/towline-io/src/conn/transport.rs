@@ -9,7 +9,7 @@ use crate::conn::addr::PeerAddr;
 use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::conn::quic_transport::QuicTransport;
 use crate::serve::limits::ClientCount;
-use crate::sys::SEND_FLAGS;
+use crate::sys::{self, SEND_FLAGS};
 use crate::tls::{RecvOutcome, Session, TlsInfo};
 
 #[cfg(target_os = "linux")]
@@ -163,7 +163,7 @@ impl StreamTransport {
             return self.recv_after_proxy_header(space);
         }
         let received = match &mut self.tls {
-            None => recv_plain(&mut &self.socket, space),
+            None => recv_plain(&mut RecvWithFlags(&self.socket, 0), space),
             Some(tls) => tls.recv(&mut &self.socket, space),
         };
         self.end_or_reset(received)
@@ -243,7 +243,7 @@ impl StreamTransport {
     ) -> io::Result<usize> {
         let flags = SEND_FLAGS | if more_follows { MORE_FOLLOWS } else { 0 };
         match slices {
-            [one] => self.socket.send_with_flags(one, flags),
+            [one] => sys::send(self.fd(), one, flags),
             many => self.socket.send_vectored_with_flags(many, flags),
         }
     }
@@ -276,22 +276,12 @@ pub(crate) fn send_last(mut socket: &Socket, answer: &[u8]) {
     }
 }
 
-/// A reader that calls `recv(2)` with flags.
+/// A reader that calls `recv(2)` with these flags.
 struct RecvWithFlags<'a>(&'a Socket, libc::c_int);
 
 impl Read for RecvWithFlags<'_> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the descriptor is open while the socket is borrowed, and the kernel writes at most
-        // `space.len()` bytes.
-        let n = unsafe {
-            libc::recv(
-                self.0.as_raw_fd(),
-                space.as_mut_ptr().cast(),
-                space.len(),
-                self.1,
-            )
-        };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+        sys::recv(self.0.as_raw_fd(), space, self.1)
     }
 }
 

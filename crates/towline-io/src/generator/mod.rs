@@ -68,16 +68,15 @@ impl<S: GeneratorState> GeneratorEngine<S> {
     /// Like [`Engine::flush_and_rearm`].
     pub fn flush_and_rearm(&mut self, id: ConnId) {
         let now = self.engine.now();
-        let (conn, buffers) = self.engine.conn_and_buffers(id);
-        if let Some(conn) = conn
+        if let Some(conn) = self.engine.conn(id)
             && conn.is_repeating()
         {
-            let flushed = conn.flush_repeated(now);
-            conn.proto.release(buffers);
-            // Otherwise there is more to do.
-            if flushed == FlushOutcome::All && conn.is_repeating() {
+            let sent = conn.send_repeated(now);
+            // The core has no part in it: no output, no timers and no buffers change.
+            if matches!(sent, Ok(FlushOutcome::All)) {
                 return;
             }
+            conn.end_generated(sent, now);
         }
         self.engine.flush_and_rearm_with(id, Conn::flush_generated);
     }
@@ -136,12 +135,18 @@ impl<S: GeneratorState> Conn<S> {
         }
         if generated.allowance.is_some() {
             let sent = self.send_piece(now);
-            let flushed = self.end_flush(sent);
-            return self.flush_outcome(flushed, now);
+            return self.end_generated(sent, now);
         }
-        match self.flush_repeated(now) {
+        let sent = self.send_repeated(now);
+        match self.end_generated(sent, now) {
             FlushOutcome::All => self.flush(now, budget),
             outcome => outcome,
         }
+    }
+
+    /// Records how sending in the generator's own way has ended.
+    fn end_generated(&mut self, sent: io::Result<FlushOutcome>, now: Instant) -> FlushOutcome {
+        let flushed = self.end_flush(sent);
+        self.flush_outcome(flushed, now)
     }
 }

@@ -24,12 +24,15 @@ use crate::conn::Output;
 use crate::conn::flush::FlushOutcome;
 use crate::tls::RecvOutcome;
 
-/// Longest response that is compared: longer ones do not arrive in one piece.
+/// Responses of this length and longer ones are not compared: they do not arrive in one piece.
 const MAX_BYTES: usize = 16 * 1024;
 
 /// The responses that connections of an engine compare with.
-#[derive(Default)]
-pub(super) struct RepeatedResponses(Vec<RepeatedResponse>);
+pub(super) struct RepeatedResponses {
+    known: Vec<RepeatedResponse>,
+    /// Where known responses are received: most are equal, and the core needs no buffer for them.
+    received: Box<[u8]>,
+}
 
 #[derive(Default)]
 struct RepeatedResponse {
@@ -39,12 +42,26 @@ struct RepeatedResponse {
     wants_sample: bool,
 }
 
+impl Default for RepeatedResponses {
+    fn default() -> Self {
+        Self {
+            known: Vec::new(),
+            received: vec![0; MAX_BYTES].into(),
+        }
+    }
+}
+
 impl RepeatedResponses {
     fn at(&mut self, index: usize) -> &mut RepeatedResponse {
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, RepeatedResponse::default);
+        self.with_space(index).0
+    }
+
+    /// The response with this index, and space for one.
+    fn with_space(&mut self, index: usize) -> (&mut RepeatedResponse, &mut [u8]) {
+        if self.known.len() <= index {
+            self.known.resize_with(index + 1, RepeatedResponse::default);
         }
-        &mut self.0[index]
+        (&mut self.known[index], &mut self.received)
     }
 
     pub(super) fn set(&mut self, index: usize, bytes: &[u8]) {
@@ -166,9 +183,14 @@ impl<S: GeneratorState> Conn<S> {
         if !is_next || !is_open || self.output != Output::Open || self.proto.pending_bytes() > 0 {
             return false;
         }
-        let expected = responses.at(repeat.response);
-        let space = self.proto.recv_space(buffers);
-        if space.len() <= expected.bytes.len() {
+        let (expected, known_space) = responses.with_space(repeat.response);
+        let is_known = !expected.bytes.is_empty();
+        let space = if is_known {
+            &mut *known_space
+        } else {
+            self.proto.recv_space(buffers)
+        };
+        if space.is_empty() {
             return false;
         }
         let (bytes, drained) = match stream.recv(space) {
@@ -178,20 +200,30 @@ impl<S: GeneratorState> Conn<S> {
                 return true;
             }
         };
-        let data = &space[..bytes];
         match repeat.exchange {
             Exchange::Answered { .. } => repeat.exchange = Exchange::Unsolicited,
             // Before the request is sent it is no response to it.
-            _ if drained && repeat.unsent == 0 && *data == *expected.bytes => {
+            _ if is_known
+                && drained
+                && repeat.unsent == 0
+                && known_space[..bytes] == *expected.bytes =>
+            {
                 repeat.exchange = Exchange::Answered { is_new: true };
             }
-            _ => {
-                repeat.exchange = Exchange::Tracked;
-                if expected.wants_sample && drained && bytes <= MAX_BYTES {
-                    repeat.sample.extend_from_slice(data);
+            _ => match self.proto.recv_space(buffers).get_mut(..bytes) {
+                Some(space) => {
+                    repeat.exchange = Exchange::Tracked;
+                    if is_known {
+                        space.copy_from_slice(&known_space[..bytes]);
+                    }
+                    if expected.wants_sample && drained && bytes < MAX_BYTES {
+                        repeat.sample.extend_from_slice(space);
+                    }
+                    self.proto.received(now, bytes);
                 }
-                self.proto.received(now, bytes);
-            }
+                // The core has closed the connection.
+                None => repeat.exchange = Exchange::Unsolicited,
+            },
         }
         self.count_received(bytes);
         self.input.readable = !drained || self.input.closed;
@@ -199,13 +231,7 @@ impl<S: GeneratorState> Conn<S> {
     }
 
     /// Sends the rest of a repeated request.
-    pub(super) fn flush_repeated(&mut self, now: Instant) -> FlushOutcome {
-        let sent = self.send_repeated(now);
-        let flushed = self.end_flush(sent);
-        self.flush_outcome(flushed, now)
-    }
-
-    fn send_repeated(&mut self, now: Instant) -> io::Result<FlushOutcome> {
+    pub(super) fn send_repeated(&mut self, now: Instant) -> io::Result<FlushOutcome> {
         while let Some(repeat) = self
             .state
             .generated_mut()

@@ -315,7 +315,7 @@ impl Worker {
             let (targets, verified) = (&self.config.targets, self.verification.bodies());
             if conn.take_repeated() {
                 self.on_repeated(id, now);
-                break;
+                return self.flush_batched(id);
             }
             if conn.is_unsolicited() {
                 let rule = "response bytes without a request (RFC 9112 6.3)";

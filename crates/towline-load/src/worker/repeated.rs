@@ -106,7 +106,7 @@ impl Worker {
         }
     }
 
-    /// Counts a response that is equal to the expected one.
+    /// Counts a response that is equal to the expected one, and sends the request again.
     pub(super) fn on_repeated(&mut self, id: ConnId, now: Instant) {
         let Some(repeated) = &self.repeated else {
             return;
@@ -114,7 +114,8 @@ impl Worker {
         let Some(conn) = self.engine.conn(id) else {
             return;
         };
-        let (Some(request), Some(slot)) = (conn.state.pending.pop_front(), conn.state.slot) else {
+        let (Some(mut request), Some(slot)) = (conn.state.pending.pop_front(), conn.state.slot)
+        else {
             return;
         };
         let known = &repeated.targets[request.target as usize];
@@ -126,7 +127,22 @@ impl Worker {
             self.tally.count_status(status);
         }
         self.count_success(&request, status, body_bytes, now);
-        self.permit(slot, now);
+        // A closed loop needs no more of `permit`.
+        if self.permits.are_used_at_once()
+            && self.window.sends()
+            && !self.permits.is_spent()
+            && let Some(conn) = self.engine.conn(id)
+            && conn.send_again().is_some()
+        {
+            (request.intended, request.sent) = (now, now);
+            conn.state.pending.push_back(request);
+            self.slots.get_mut(slot).used += 1;
+            self.slots.begin_request();
+            self.permits.spend();
+            self.tally.sent += u64::from(self.window.counts(now, now));
+        } else {
+            self.permit(slot, now);
+        }
     }
 }
 
