@@ -17,6 +17,8 @@ const MAX_COPY_BYTES: usize = 16 * 1024;
 const MAX_COPY_PIECE_BYTES: usize = 4 * 1024;
 /// Send buffers larger than this are not kept for reuse.
 const MAX_IDLE_SEND_BYTES: usize = 128 * 1024;
+/// Unused receive buffers kept at most: connections release theirs before the flush, so few are in use at once.
+const MAX_IDLE_RECV: usize = 16;
 /// Minimum free space worth a system call: below it, space is made first.
 const MIN_READ_BYTES: usize = 8 * 1024;
 
@@ -52,7 +54,9 @@ impl BufferPool {
     }
 
     fn give(&mut self, mut block: Buffer) {
-        if block.bytes.len() == self.buffer_bytes && self.recv_buffers.len() < self.max_idle {
+        if block.bytes.len() == self.buffer_bytes
+            && self.recv_buffers.len() < self.max_idle.min(MAX_IDLE_RECV)
+        {
             block.spans.clear();
             self.recv_buffers.push(block);
         }

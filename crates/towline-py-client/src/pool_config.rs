@@ -118,7 +118,6 @@ impl PoolConfig {
 /// half a millisecond.
 fn engine() -> EngineConfig {
     EngineConfig {
-        max_ready_per_turn: 64,
         turn_time: Duration::from_micros(300),
         ..EngineConfig::default()
     }

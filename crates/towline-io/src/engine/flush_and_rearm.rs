@@ -87,8 +87,9 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Releases the receive buffer of a connection before it is flushed.
-    pub(crate) fn release(&mut self, id: ConnId) {
+    /// Releases the receive buffer of a connection before it is flushed: the next one reads into memory that is in
+    /// the cache.
+    pub fn release(&mut self, id: ConnId) {
         if let Some(conn) = self.table.conn(id) {
             conn.proto.release(&mut self.buffers);
         }

@@ -139,6 +139,7 @@ fn service_all(server: &Bound<'_, AsgiServer>, serviced: &mut Vec<ConnId>) -> Py
         };
         serviced.push(id);
         service(server, id)?;
+        this.engine(py)?.release(id);
     }
 }
 

@@ -32,7 +32,6 @@ pub struct WsgiServer {
 }
 
 /// Larger than in ASGI: no event loop shares the thread, so no callbacks wait for the end of a turn.
-const MAX_READY_PER_TURN: usize = 64;
 const TURN_TIME: Duration = Duration::from_millis(5);
 
 #[pymethods]
@@ -51,7 +50,6 @@ impl WsgiServer {
         let slot = slot.map(|slot| slot.handle());
         let feature_config = feature_config::from_options(&options, slot.clone())?;
         let engine_config = EngineConfig {
-            max_ready_per_turn: MAX_READY_PER_TURN,
             turn_time: TURN_TIME,
             ..EngineConfig::default()
         };

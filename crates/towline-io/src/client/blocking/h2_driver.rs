@@ -111,7 +111,6 @@ impl H2Driver {
             limits: Arc::clone(&config.limits),
             engine: EngineConfig {
                 // The threads that wait have nothing else to do.
-                max_ready_per_turn: 64,
                 spare_buffers: 2,
                 ..EngineConfig::default()
             },
