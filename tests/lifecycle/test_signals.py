@@ -72,7 +72,9 @@ def test_a_signal_as_soon_as_the_port_is_taken(number: signal.Signals, slow: Pat
         _, log = process.communicate(timeout=MAX_WAIT)
         assert process.returncode == 0, log
         assert "Traceback" not in log
-        assert re.search(r"stopped in \d+\.\d s; no requests were in flight$", log.rstrip())
+        # A response may be here before its application has returned.
+        none = "(no requests were in flight|1 request was in flight, none was cancelled)"
+        assert re.search(rf"stopped in \d+\.\d s; {none}$", log.rstrip())
     finally:
         process.kill()
 
