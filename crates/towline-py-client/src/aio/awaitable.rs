@@ -13,9 +13,9 @@ use pyo3::sync::PyOnceLock;
 
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
-use super::task_future::TaskFuture;
 use towline_py_common::coroutine::exception;
 use towline_py_common::gil::GilCell;
+use towline_py_common::task_future::TaskFuture;
 
 #[pyclass(frozen, module = "towline._native", generic)]
 pub struct Call {

@@ -10,9 +10,9 @@ use towline_io::client::{CallId, ConnectionInfo, Trailer};
 use super::super::reply::{CallInfo, ReplyBody};
 use super::calls::ReadOutcome;
 use super::loop_driver::LoopDriver;
-use super::task_future::TaskFuture;
 use towline_py_common::errors::{StreamConsumed, UsageError};
 use towline_py_common::gil::GilCell;
+use towline_py_common::task_future::TaskFuture;
 
 /// ```text
 ///  Open ─ end of the body ─► Ended

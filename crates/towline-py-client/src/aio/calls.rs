@@ -14,7 +14,7 @@ use super::super::errors;
 use super::super::finish::BufferedResponse;
 use super::super::head::Head;
 use super::super::reply::CallInfo;
-use super::task_future::TaskFuture;
+use towline_py_common::task_future::TaskFuture;
 
 /// The event that lets an operation make progress.
 pub enum WaitFor {

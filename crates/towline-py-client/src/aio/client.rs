@@ -16,9 +16,9 @@ use super::super::sent_request::SentRequest;
 use super::awaitable::Call;
 use super::buffered::{BufferedOp, method_name};
 use super::calls::ResponseMode;
-use super::event_loop::EventLoop;
 use super::loop_driver::LoopDriver;
 use super::pool::AsyncPool;
+use towline_py_common::event_loop::EventLoop;
 
 #[pyclass(frozen, subclass, dict, weakref, module = "towline._native")]
 pub struct AsyncClientCore {

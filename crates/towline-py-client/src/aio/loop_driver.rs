@@ -14,9 +14,9 @@ use towline_io::client::{
 use super::super::errors::client_closed;
 use super::super::head::view_to_list;
 use super::calls::{CallTable, ResponseMode, WaitFor};
-use super::event_loop::EventLoop;
-use super::task_future::TaskFuture;
+use towline_py_common::event_loop::EventLoop;
 use towline_py_common::gil::GilCell;
+use towline_py_common::task_future::TaskFuture;
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct LoopDriver {

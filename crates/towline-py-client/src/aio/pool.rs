@@ -12,12 +12,12 @@ use super::super::request::{self, Origin, RequestParts, RouteCache};
 use super::super::websocket;
 use super::awaitable::Call;
 use super::calls::{ResponseMode, WaitFor};
-use super::event_loop::EventLoop;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
 use super::reply::ReplyOp;
 use super::upload::Upload;
 use super::websocket::WsOp;
+use towline_py_common::event_loop::EventLoop;
 use towline_py_common::gil::GilCell;
 
 #[pyclass(frozen, subclass, module = "towline._native")]

@@ -11,8 +11,8 @@ use super::calls::WaitFor;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
 use super::reply::ReplyOp;
-use super::task_future::TaskFuture;
 use towline_py_common::gil::GilCell;
+use towline_py_common::task_future::TaskFuture;
 
 /// Failures of the connection are not raised here: the server may have responded before, and the reader of the response
 /// gets them.

@@ -3,8 +3,8 @@
 use pyo3::exceptions::PyStopIteration;
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
+use towline_py_common::task_future::TaskFuture;
 
 use super::exchange_state::WaitFor;
 use super::nested;
@@ -91,7 +91,7 @@ pub struct PendingAwaitable {
     exchange: Py<Exchange>,
     wait_for: WaitFor,
     /// The future of the current wait.
-    future: GilCell<Option<Py<PyAny>>>,
+    future: GilCell<Option<Py<TaskFuture>>>,
 }
 
 impl PendingAwaitable {
@@ -108,7 +108,7 @@ impl PendingAwaitable {
         let previous = self.future.open(py).take();
         if let Some(future) = previous {
             // Raises CancelledError when the wait was cancelled.
-            future.bind(py).call_method0(intern!(py, "result"))?;
+            future.get().outcome(py)?;
         }
         let exchange = self.exchange.get();
         if let Some(value) = receive::poll(self.exchange.bind(py), self.wait_for)? {
@@ -116,10 +116,9 @@ impl PendingAwaitable {
         }
         nested::before_waiting(exchange.server.get(), py);
         let future = exchange.create_future(py)?;
-        future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
-        exchange.add_waiter(py, future.clone().unbind(), self.wait_for);
-        *self.future.open(py) = Some(future.clone().unbind());
-        Ok(Ok(future.unbind()))
+        exchange.add_waiter(py, future.clone_ref(py), self.wait_for);
+        *self.future.open(py) = Some(future.clone_ref(py));
+        Ok(Ok(future.into_any()))
     }
 }
 

@@ -1,9 +1,10 @@
 //! One request and its response, as the application holds it: `receive` and `send` are bound to it.
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 use towline_io::ConnId;
 use towline_proto::StreamId;
+use towline_py_common::event_loop::EventLoop;
+use towline_py_common::task_future::TaskFuture;
 
 use super::exchange_state::{ClientState, ExchangeState, WaitFor};
 use super::state::{AsgiServer, Exchange, ExchangeHandle};
@@ -33,16 +34,18 @@ impl Exchange {
         }
     }
 
-    pub fn create_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.server.get().asyncio.create_future(py)
+    /// A future for the task that awaits this exchange.
+    pub fn create_future(&self, py: Python<'_>) -> PyResult<Py<TaskFuture>> {
+        let event_loop = self.server.get().event_loop.clone_ref(py);
+        Py::new(py, TaskFuture::new(EventLoop::Asyncio(event_loop)))
     }
 
-    pub fn add_waiter(&self, py: Python<'_>, future: Py<PyAny>, wait_for: WaitFor) {
+    pub fn add_waiter(&self, py: Python<'_>, future: Py<TaskFuture>, wait_for: WaitFor) {
         self.state.open(py).add_waiter(future, wait_for);
     }
 
     /// Notes that the client has disconnected. Returns the waiters, to be woken.
-    pub fn mark_disconnected(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
+    pub fn mark_disconnected(&self, py: Python<'_>) -> Vec<Py<TaskFuture>> {
         let mut state = self.state.open(py);
         state.client = ClientState::Disconnected;
         state.take_waiters()
@@ -91,15 +94,11 @@ impl ExchangeHandle {
     }
 }
 
-/// Completes futures: all of them, even if one fails. No cell may be open, because Python code of the loop runs.
-pub fn wake(py: Python<'_>, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
-    let complete = |future: Py<PyAny>| {
-        let future = future.into_bound(py);
-        if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
-            future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-        }
-        Ok(())
-    };
-    let outcomes = waiters.into_iter().map(complete);
+/// Wakes waiters in the next iteration of the loop: all of them, even if one fails. No cell may be open, because Python
+/// code of the loop runs.
+pub fn wake(py: Python<'_>, waiters: Vec<Py<TaskFuture>>) -> PyResult<()> {
+    let outcomes = waiters
+        .into_iter()
+        .map(|waiter| TaskFuture::wake(waiter.bind(py), None));
     outcomes.fold(Ok(()), PyResult::and)
 }

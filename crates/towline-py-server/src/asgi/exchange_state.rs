@@ -3,6 +3,7 @@ use pyo3::prelude::*;
 use towline_io::ConnId;
 use towline_io::serve::features::ExchangeRecord;
 use towline_proto::StreamId;
+use towline_py_common::task_future::TaskFuture;
 
 use super::part_batch::PartBatch;
 use super::pending_head::PendingHead;
@@ -75,8 +76,8 @@ pub struct ExchangeState {
     pub record: Box<ExchangeRecord>,
     /// The task that runs the application, once it has suspended.
     pub task: Option<Py<PyAny>>,
-    receivers: Vec<Py<PyAny>>,
-    senders: Vec<Py<PyAny>>,
+    receivers: Vec<Py<TaskFuture>>,
+    senders: Vec<Py<TaskFuture>>,
 }
 
 impl ExchangeState {
@@ -114,7 +115,7 @@ impl ExchangeState {
         self.websocket = None;
     }
 
-    pub fn add_waiter(&mut self, future: Py<PyAny>, wait_for: WaitFor) {
+    pub fn add_waiter(&mut self, future: Py<TaskFuture>, wait_for: WaitFor) {
         if wait_for == WaitFor::Receive {
             self.receivers.push(future);
         } else {
@@ -122,12 +123,12 @@ impl ExchangeState {
         }
     }
 
-    pub fn waiters(&self) -> impl Iterator<Item = &Py<PyAny>> {
+    pub fn waiters(&self) -> impl Iterator<Item = &Py<TaskFuture>> {
         self.receivers.iter().chain(&self.senders)
     }
 
     /// Takes all waiters, to be woken when no cell is open.
-    pub fn take_waiters(&mut self) -> Vec<Py<PyAny>> {
+    pub fn take_waiters(&mut self) -> Vec<Py<TaskFuture>> {
         let mut waiters = std::mem::take(&mut self.receivers);
         waiters.append(&mut self.senders);
         waiters
@@ -137,11 +138,11 @@ impl ExchangeState {
         !self.receivers.is_empty()
     }
 
-    pub fn take_receivers(&mut self) -> Vec<Py<PyAny>> {
+    pub fn take_receivers(&mut self) -> Vec<Py<TaskFuture>> {
         std::mem::take(&mut self.receivers)
     }
 
-    pub fn take_senders(&mut self) -> Vec<Py<PyAny>> {
+    pub fn take_senders(&mut self) -> Vec<Py<TaskFuture>> {
         std::mem::take(&mut self.senders)
     }
 }

@@ -36,8 +36,8 @@ impl AsgiServer {
         }
     }
 
-    /// Flushes after the first step, unless the output may wait: in a turn with other requests or connections it
-    /// waits for theirs, as a complete response does.
+    /// Flushes after a step, unless the output may wait: in a turn with other requests or connections it waits for
+    /// theirs, as a complete response does.
     pub fn flush_suspended(&self, py: Python<'_>, handle: &ExchangeHandle) {
         let (has_other_conns, is_eager) = {
             let state = self.state.open(py);
@@ -94,8 +94,8 @@ impl AsgiServer {
         state.open(py).parts.sent(Instant::now());
     }
 
-    /// Flushes after sending. A complete response waits for the other connections of the turn, if there are any
-    /// and `EagerFlush` is off; any response waits for a pipelined request that is already in the buffer. A part
+    /// Flushes after sending. A complete response or a message waits for the other connections of the turn, if there are
+    /// any and `EagerFlush` is off; any response waits for a pipelined request that is already in the buffer. A part
     /// of a response is sent now, because the application may run for long before it suspends.
     pub fn flush_part(&self, py: Python<'_>, exchange: &Bound<'_, Exchange>) {
         let (is_stepped, may_wait) = {
@@ -108,7 +108,11 @@ impl AsgiServer {
         };
         if is_stepped {
             let state = exchange.get().state.open(py);
-            if may_wait && state.response == ResponsePhase::Complete {
+            let is_whole = matches!(
+                state.response,
+                ResponsePhase::Complete | ResponsePhase::Switched
+            );
+            if may_wait && is_whole {
                 return;
             }
             let Ok(mut engine) = self.engine(py) else {

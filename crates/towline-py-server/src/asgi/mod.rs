@@ -10,7 +10,7 @@
 //! receive       over awaitables
 //! nested        applications that run the loop inside a request
 //! flush         when output is sent; eager_flush: when it must not wait
-//! notify        which waiters are woken, wake_queue: in a later turn
+//! notify        which waiters are stepped or woken; wake_queue: in a later turn
 //! websocket     receive and send in websocket scopes
 //! ```
 mod awaitables;

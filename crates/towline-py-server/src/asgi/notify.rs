@@ -1,5 +1,9 @@
 //! Notifying exchanges of events: which futures are completed, in this turn or in a later one.
+use std::sync::atomic::Ordering::Relaxed;
+
 use pyo3::prelude::*;
+use towline_py_common::event_loop::EventLoop;
+use towline_py_common::task_future::TaskFuture;
 
 use super::exchange::wake;
 use super::exchange_state::{ClientState, ExchangeEvent};
@@ -38,7 +42,7 @@ pub fn notify(
 
 impl AsgiServer {
     /// Wakes all waiters of an exchange whose client has disconnected.
-    pub fn wake_disconnected(&self, py: Python<'_>, waiters: Vec<Py<PyAny>>) -> PyResult<()> {
+    pub fn wake_disconnected(&self, py: Python<'_>, waiters: Vec<Py<TaskFuture>>) -> PyResult<()> {
         self.wake_soon(py, waiters, WakeReason::Disconnect)
     }
 
@@ -46,11 +50,14 @@ impl AsgiServer {
     fn wake_soon(
         &self,
         py: Python<'_>,
-        waiters: Vec<Py<PyAny>>,
+        waiters: Vec<Py<TaskFuture>>,
         reason: WakeReason,
     ) -> PyResult<()> {
         if waiters.is_empty() {
             return Ok(());
+        }
+        if reason == WakeReason::Event && self.may_step(py)? {
+            return self.step(py, waiters);
         }
         let is_now = {
             let mut state = self.state.open(py);
@@ -62,6 +69,35 @@ impl AsgiServer {
         }
         self.state.open(py).wake_queue.add(waiters, reason);
         self.engine(py).map(|mut engine| engine.rearm())
+    }
+
+    /// Whether waiting tasks can be stepped here: in a turn, behind no other waiter, while no task is current.
+    fn may_step(&self, py: Python<'_>) -> PyResult<bool> {
+        let known = {
+            let state = self.state.open(py);
+            if !state.in_turn || !state.wake_queue.is_next(WakeReason::Event) {
+                return Ok(false);
+            }
+            state.may_step
+        };
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let event_loop = EventLoop::Asyncio(self.event_loop.clone_ref(py));
+        let may_step = !self.runs_in_tasks.load(Relaxed) && event_loop.allows_stepping(py)?;
+        self.state.open(py).may_step = Some(may_step);
+        Ok(may_step)
+    }
+
+    /// Steps waiting tasks in this turn: the turn's time bounds them, as it bounds new requests.
+    fn step(&self, py: Python<'_>, waiters: Vec<Py<TaskFuture>>) -> PyResult<()> {
+        let mut result = Ok(());
+        for waiter in waiters {
+            // After SystemExit or KeyboardInterrupt out of a task the others go through `call_soon`.
+            let step_with = result.is_ok().then_some(&self.done);
+            result = result.and(TaskFuture::wake(waiter.bind(py), step_with));
+        }
+        result
     }
 
     /// Wakes waiters that earlier turns have deferred, as many as one turn may.

@@ -63,6 +63,9 @@ impl AsgiServer {
             })
             .collect();
         let asyncio = Asyncio::new(&r#loop)?;
+        let done = asyncio.create_future(py)?;
+        done.call_method1(intern!(py, "set_result"), (py.None(),))?;
+        let done = done.unbind();
         Ok(Self {
             app,
             runs_in_tasks: AtomicBool::new(asyncio.runs_in_tasks(py)?),
@@ -89,6 +92,7 @@ impl AsgiServer {
             event_loop: r#loop.unbind(),
             logger: log,
             ready: ReadyAwaitable::create(py)?,
+            done,
             fd: engine.as_raw_fd(),
             engine: GilCell::new(Some(engine)),
             addresses,
@@ -229,6 +233,7 @@ impl AsgiServer {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.app)?;
         visit.call(&self.event_loop)?;
+        visit.call(&self.done)?;
         visit.call(&self.logger)?;
         visit.call(&self.base_context)?;
         let Some(state) = self.state.peek() else {

@@ -97,6 +97,8 @@ pub struct ServerState {
     pub requests: u64,
     pub in_flight: usize,
     pub in_turn: bool,
+    /// Whether this turn may step waiting tasks; `None`: not asked yet.
+    pub may_step: Option<bool>,
     /// The connections serviced in this turn, until they are flushed.
     pub serviced: Vec<ConnId>,
     /// Total cost of this turn's wake-ups, including those deferred to the next.
@@ -140,6 +142,8 @@ pub struct AsgiServer {
     pub event_loop: Py<PyAny>,
     pub logger: Option<Py<PyAny>>,
     pub ready: Py<PyAny>,
+    /// The done future that woken tasks are stepped with.
+    pub done: Py<PyAny>,
     pub engine: GilCell<Option<Engine<ConnState>>>,
     pub addresses: Vec<String>,
     pub fd: i32,

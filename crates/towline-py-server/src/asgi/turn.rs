@@ -32,7 +32,11 @@ pub fn turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
     let this = server.get();
     this.process.end_child(py, None);
     nested::leave_step(this, py);
-    this.state.open(py).in_turn = true;
+    {
+        let mut state = this.state.open(py);
+        state.in_turn = true;
+        state.may_step = None;
+    }
     let result = run_turn(server);
     let left = run::leave_current_task(this, py);
     this.state.open(py).in_turn = false;
@@ -176,7 +180,7 @@ fn service(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
             }
         };
         events += match &action {
-            Some(Action::RunApplication(_)) => EVENTS_PER_CLOCK_READ,
+            Some(Action::RunApplication(_) | Action::Notify(..)) => EVENTS_PER_CLOCK_READ,
             _ => 1,
         };
         match action {

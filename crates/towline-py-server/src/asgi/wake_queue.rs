@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use pyo3::prelude::*;
+use towline_py_common::task_future::TaskFuture;
 
 /// Maximum cost of the wake-ups of one turn: the woken applications all run before the next turn, which services
 /// the other connections.
@@ -29,8 +30,8 @@ impl WakeReason {
 /// Futures to complete.
 #[derive(Default)]
 pub struct WakeQueue {
-    events: VecDeque<Py<PyAny>>,
-    disconnects: VecDeque<Py<PyAny>>,
+    events: VecDeque<Py<TaskFuture>>,
+    disconnects: VecDeque<Py<TaskFuture>>,
 }
 
 impl WakeQueue {
@@ -46,7 +47,7 @@ impl WakeQueue {
         }
     }
 
-    pub fn add(&mut self, futures: Vec<Py<PyAny>>, reason: WakeReason) {
+    pub fn add(&mut self, futures: Vec<Py<TaskFuture>>, reason: WakeReason) {
         match reason {
             WakeReason::Event => self.events.extend(futures),
             WakeReason::Disconnect => self.disconnects.extend(futures),
@@ -54,7 +55,7 @@ impl WakeQueue {
     }
 
     /// Takes the futures of one turn, and their cost. At least one disconnect is taken, however many events wait.
-    pub fn take(&mut self) -> (Vec<Py<PyAny>>, usize) {
+    pub fn take(&mut self) -> (Vec<Py<TaskFuture>>, usize) {
         let mut taken: Vec<_> = self.disconnects.pop_front().into_iter().collect();
         let mut cost = taken.len() * WakeReason::Disconnect.cost();
         let queues = [
@@ -73,7 +74,7 @@ impl WakeQueue {
     }
 
     /// Takes everything, when no turn will follow.
-    pub fn take_all(&mut self) -> Vec<Py<PyAny>> {
+    pub fn take_all(&mut self) -> Vec<Py<TaskFuture>> {
         let Self {
             events,
             disconnects,
@@ -81,7 +82,7 @@ impl WakeQueue {
         events.into_iter().chain(disconnects).collect()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Py<PyAny>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Py<TaskFuture>> {
         self.events.iter().chain(&self.disconnects)
     }
 }

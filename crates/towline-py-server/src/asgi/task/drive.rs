@@ -72,7 +72,7 @@ impl TaskCoroutine {
     ) -> PyResult<Option<Py<PyAny>>> {
         let error = match step {
             Step::Yield(awaited) => {
-                request.server.get().flush(py, &request.handle);
+                request.server.get().flush_suspended(py, &request.handle);
                 self.state.open(py).work = Work::Serving(request);
                 return Ok(Some(awaited));
             }

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use towline_io::{Conn, Engine};
 use towline_proto::StreamId;
 use towline_proto::ws::{Status, WebSocket};
+use towline_py_common::task_future::TaskFuture;
 
 use super::super::exchange::wake;
 use super::super::exchange_state::{ClientState, ExchangeEvent, ExchangeState, ResponsePhase};
@@ -57,7 +58,7 @@ pub fn handle_event(
     py: Python<'_>,
     exchange: &Py<Exchange>,
     event: ExchangeEvent,
-) -> PyResult<Option<Vec<Py<PyAny>>>> {
+) -> PyResult<Option<Vec<Py<TaskFuture>>>> {
     let this = exchange.get();
     let mut state = this.state.open(py);
     if !state
@@ -95,7 +96,7 @@ fn poll(
     ws_context: &mut WsContext,
     engine: &mut Engine<ConnState>,
     first: impl FnOnce(&mut WebSocket),
-) -> Vec<Py<PyAny>> {
+) -> Vec<Py<TaskFuture>> {
     let Some(conn) = engine.conn(state.id) else {
         return state.take_waiters();
     };

@@ -8,9 +8,9 @@ use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use super::event_loop::EventLoop;
-use towline_py_common::errors::CancelledError;
-use towline_py_common::gil::GilCell;
+use crate::errors::CancelledError;
+use crate::event_loop::EventLoop;
+use crate::gil::GilCell;
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct TaskFuture {
@@ -68,6 +68,11 @@ impl TaskFuture {
             (Some(callback), None) => callback.schedule(slf),
             (None, _) => Ok(()),
         }
+    }
+
+    /// Returns None, or raises the `CancelledError` of `cancel()`. Call it when the wait has ended.
+    pub fn outcome(&self, py: Python<'_>) -> PyResult<()> {
+        self.result(py)
     }
 
     /// Has `function` called when it is woken, in the context of that moment.

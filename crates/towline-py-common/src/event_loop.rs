@@ -69,6 +69,7 @@ impl EventLoop {
         matches!(self, Self::Trio(_))
     }
 
+    #[must_use]
     pub fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Asyncio(object) => Self::Asyncio(object.clone_ref(py)),
