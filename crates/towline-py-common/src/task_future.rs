@@ -70,11 +70,6 @@ impl TaskFuture {
         }
     }
 
-    /// Returns None, or raises the `CancelledError` of `cancel()`. Call it when the wait has ended.
-    pub fn outcome(&self, py: Python<'_>) -> PyResult<()> {
-        self.result(py)
-    }
-
     /// Has `function` called when it is woken, in the context of that moment.
     pub fn set_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
         let callback = Callback {
@@ -194,7 +189,7 @@ impl TaskFuture {
     }
 
     /// Returns None, or raises the `CancelledError` of `cancel()`.
-    fn result(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn result(&self, py: Python<'_>) -> PyResult<()> {
         match &self.state.open(py).phase {
             Phase::Woken => Ok(()),
             Phase::Waiting => Err(PyValueError::new_err("the result is not ready")),

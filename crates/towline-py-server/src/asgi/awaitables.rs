@@ -108,7 +108,7 @@ impl PendingAwaitable {
         let previous = self.future.open(py).take();
         if let Some(future) = previous {
             // Raises CancelledError when the wait was cancelled.
-            future.get().outcome(py)?;
+            future.get().result(py)?;
         }
         let exchange = self.exchange.get();
         if let Some(value) = receive::poll(self.exchange.bind(py), self.wait_for)? {

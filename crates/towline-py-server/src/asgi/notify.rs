@@ -1,4 +1,4 @@
-//! Notifying exchanges of events: which futures are completed, in this turn or in a later one.
+//! Notifying exchanges of events: which waiting tasks are stepped in this turn, and which are woken in a later one.
 use std::sync::atomic::Ordering::Relaxed;
 
 use pyo3::prelude::*;

@@ -58,7 +58,7 @@ impl Cubic {
             self.max = self.max.max(self.window);
             now
         });
-        let k = ((self.max - self.window.min(self.max)) * 0.0 + self.max * 0.3 / 0.4).cbrt();
+        let k = (self.max * 0.3 / 0.4).cbrt();
         let t = (now - epoch + rtt).as_secs_f64();
         let target = 0.4 * (t - k).powi(3) + self.max;
         self.friendly += 0.53 * packets / self.window;
