@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -213,3 +214,80 @@ def test_a_loop_that_is_run_inside_itself(upstream: Upstream) -> None:
                 assert nested(loop, get()) == "late"
 
     run("asyncio", main)
+
+
+def log_polls(loop: Any, log: list[str]) -> None:
+    """Adds "poll" to `log` whenever the client has the loop poll instead of sleeping."""
+    original = loop.call_soon
+
+    def call_soon(function: Any, *arguments: Any, **options: Any) -> Any:
+        if getattr(function, "__name__", "") == "spin":
+            log.append("poll")
+        return original(function, *arguments, **options)
+
+    loop.call_soon = call_soon
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_the_loop_sleeps_while_a_server_is_slow(backend: str, upstream: Upstream) -> None:
+    """A call polls for a moment, and ever fewer calls do."""
+
+    async def main() -> list[int]:
+        log: list[str] = []
+        polls = []
+        async with AsyncClient() as client:
+            await client.get(upstream.url())
+            log_polls(asyncio.get_running_loop(), log)
+            for _ in range(60):
+                log.clear()
+                await client.get(upstream.url("/delay?ms=5"))
+                polls.append(len(log))
+        return polls
+
+    polls = run(backend, main)
+    attempts = [index for index, count in enumerate(polls) if count]
+    assert 3 <= len(attempts) <= 8, polls
+    assert attempts[-1] - attempts[-2] > attempts[1] - attempts[0]
+    assert max(polls) < 500, "the loop polls for 40 microseconds"
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_callbacks_run_between_two_polls(backend: str, upstream: Upstream) -> None:
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        log: list[str] = []
+
+        def tick() -> None:
+            log.append("tick")
+            if ticks:
+                loop.call_soon(tick)
+
+        ticks = True
+        async with AsyncClient() as client:
+            await client.get(upstream.url())
+            log_polls(loop, log)
+            loop.call_soon(tick)
+            for _ in range(50):
+                assert (await client.get(upstream.url())).text == "hello"
+            ticks = False
+        return log
+
+    log = run(backend, main)
+    assert "poll" in log
+    assert ("poll", "poll") not in itertools.pairwise(log)
+
+
+@pytest.mark.parametrize("backend", LOOPS)
+def test_a_call_that_is_cancelled_while_the_loop_polls(backend: str, upstream: Upstream) -> None:
+    async def main() -> None:
+        async with AsyncClient() as client:
+            for _ in range(20):
+                await client.get(upstream.url())
+                call = asyncio.create_task(client.get(upstream.url("/delay?ms=2000")))
+                await asyncio.sleep(0)
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+                assert client.pool_status()["active"] == 0
+
+    run(backend, main)

@@ -1,6 +1,7 @@
 //! The HTTP client: from a [`Route`] to calls on a connection to its origin.
 
 mod acquire_timer;
+pub mod adaptive_spin;
 pub mod alt_svc;
 pub mod blocking;
 mod call_error;

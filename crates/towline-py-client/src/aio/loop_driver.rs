@@ -8,6 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use towline_io::client::{
     CallError, CallId, CallOptions, ClientDriver, ClientDriverConfig, OutgoingRequest, PoolStatus,
+    adaptive_spin::{AdaptiveSpin, SPIN_TIME},
     fork,
 };
 
@@ -44,6 +45,17 @@ struct State {
     /// The loop no longer calls `turn`.
     closed: bool,
     turn_waiters: Vec<Py<TaskFuture>>,
+    spin: Spin,
+}
+
+/// Polling for the response to the only call in flight.
+#[derive(Default)]
+struct Spin {
+    adaptive: AdaptiveSpin,
+    /// `None`: the loop may sleep.
+    until: Option<Instant>,
+    /// `spin` is scheduled in the loop.
+    scheduled: bool,
 }
 
 /// Rounds of polling in one turn, while responses keep arriving.
@@ -125,11 +137,47 @@ impl LoopDriver {
         if calls.driver.calls() == 1 {
             // The only call in flight: most often no other request follows that could share its write.
             calls.driver.flush();
+            drop(calls);
+            Self::spin_soon(slf)?;
             return Ok(started);
         }
         drop(calls);
+        slf.get().state.open(py).spin.until = None;
         Self::flush_soon(slf)?;
         Ok(started)
+    }
+
+    /// Has the loop poll for the response rather than sleep, if it is likely to come in a moment.
+    fn spin_soon(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        {
+            let mut state = this.state.open(slf.py());
+            if this.event_loop.is_trio() || !state.spin.adaptive.should_spin() {
+                return Ok(());
+            }
+            state.spin.until = Some(Instant::now() + SPIN_TIME);
+        }
+        Self::schedule_spin(slf)
+    }
+
+    /// Schedules `spin` for the next iteration of the loop, which therefore does not sleep before it.
+    fn schedule_spin(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        if std::mem::replace(&mut this.state.open(py).spin.scheduled, true) {
+            return Ok(());
+        }
+        let spin = slf.getattr(intern!(py, "spin"))?.unbind();
+        this.event_loop.call_soon(py, spin, None, None)
+    }
+
+    /// Ends the polling that `spin_soon` has begun: a response has come, or its time is over.
+    fn end_spin(&self, py: Python<'_>, now: Instant) {
+        let spin = &mut self.state.open(py).spin;
+        match spin.until.take() {
+            Some(until) if now < until => spin.adaptive.on_hit(),
+            Some(_) => spin.adaptive.on_miss(),
+            None => {}
+        }
     }
 
     /// Schedules one flush for everything that tasks write in this iteration of the loop.
@@ -287,6 +335,9 @@ impl LoopDriver {
         let started = Instant::now();
         for _ in 0..MAX_ROUNDS {
             let events = self.poll_events(py)?;
+            if !events.woken.is_empty() {
+                self.end_spin(py, started);
+            }
             let woken = self.dispatch(py, events, started + STEP_TIME);
             if let Ok(mut calls) = self.calls(py) {
                 calls.driver.flush();
@@ -321,6 +372,22 @@ impl LoopDriver {
             TaskFuture::wake(waiter.bind(py), None)?;
         }
         result
+    }
+
+    /// A turn between two iterations of the loop, and the next one while the response to the only call may come.
+    fn spin(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        this.state.open(py).spin.scheduled = false;
+        if this.state.open(py).spin.until.is_none() {
+            return Ok(());
+        }
+        this.turn(py)?;
+        let (now, until) = (Instant::now(), this.state.open(py).spin.until);
+        if until.is_some_and(|until| now < until) {
+            return Self::schedule_spin(slf);
+        }
+        this.end_spin(py, now);
+        Ok(())
     }
 
     fn flush(&self, py: Python<'_>) {

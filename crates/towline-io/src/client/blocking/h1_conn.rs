@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use socket2::Socket;
 use towline_proto::BufferPool;
 
-use super::adaptive_spin::{AdaptiveSpin, SPIN_TIME};
+use crate::client::adaptive_spin::{AdaptiveSpin, SPIN_TIME};
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::connection_log::CloseRecord;
 use crate::client::fork;

@@ -16,10 +16,9 @@
 //! the server in `h1_wait` or `h2_wait`. `wait_policy` has the deadlines and the interrupt check of all.
 //!
 //! A warm request over HTTP/1 costs three system calls: one check of the idle connection, one send, one receive; a
-//! thread that is alone may poll for the response a few times before it sleeps (`adaptive_spin`).
+//! thread that is alone may poll for the response a few times before it sleeps (`client/adaptive_spin`).
 
 mod acquire;
-mod adaptive_spin;
 mod call;
 mod config;
 mod h1_call;
