@@ -233,8 +233,9 @@ impl Endpoint {
                 Ok(messages) => messages,
                 Err(error) => return after_failure(error),
             };
+            let workers = self.workers.clone();
             for index in 0..messages {
-                self.handle_message(now, &buffers.message(index));
+                self.handle_message(now, workers.as_ref(), &buffers.message(index));
             }
             Ok(if messages < MESSAGES {
                 ReceiveOutcome::All
@@ -403,15 +404,20 @@ impl Endpoint {
         }
     }
 
-    fn handle_message(&mut self, now: Instant, message: &Message<'_>) {
-        let Some((workers, index)) = self.workers.clone() else {
+    fn handle_message(
+        &mut self,
+        now: Instant,
+        workers: Option<&(Arc<Workers>, usize)>,
+        message: &Message<'_>,
+    ) {
+        let Some((workers, index)) = workers else {
             return self.handle_datagrams(now, message);
         };
         let mut rest = *message;
         while let Some((owner, run)) = workers.next_run(&mut rest) {
             match owner {
                 Owner::This => self.handle_datagrams(now, &run),
-                Owner::Other(port) => workers.forward(port, index, &run),
+                Owner::Other(port) => workers.forward(port, *index, &run),
             }
         }
     }
@@ -421,7 +427,11 @@ impl Endpoint {
         // One allocation for all, which the received bodies share.
         let mut bytes = BytesMut::from(message.bytes);
         for datagram in message.bytes.chunks(message.datagram_bytes) {
-            let taken = bytes.split_to(datagram.len());
+            let taken = if datagram.len() == bytes.len() {
+                std::mem::take(&mut bytes)
+            } else {
+                bytes.split_to(datagram.len())
+            };
             let message = Message {
                 bytes: datagram,
                 ..*message

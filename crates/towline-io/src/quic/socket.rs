@@ -38,15 +38,99 @@ pub struct UdpSocket {
 
 /// The kernel's socket, or that of a simulated network.
 enum Inner {
-    Kernel {
-        socket: Socket,
-        state: UdpSocketState,
-        /// The socket is bound to all addresses, so each datagram names the one that it is sent from.
-        has_any_address: bool,
-    },
+    Kernel(KernelSocket),
     #[cfg(test)]
     Memory(MemorySocket),
 }
+
+struct KernelSocket {
+    socket: Socket,
+    state: UdpSocketState,
+    /// The socket is bound to all addresses, so each datagram names the one that it is sent from.
+    has_any_address: bool,
+    /// The peer of a connected socket.
+    peer: Option<SocketAddr>,
+    /// Datagrams that name no mark have ECT(0), the mark of nearly all of ours.
+    is_marked: bool,
+}
+
+impl KernelSocket {
+    fn new(socket: Socket, buffer_bytes: usize) -> io::Result<Self> {
+        // A smaller buffer only costs datagrams under load.
+        let _ = socket.set_recv_buffer_size(buffer_bytes);
+        let _ = socket.set_send_buffer_size(buffer_bytes);
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        // On some systems the state's options include blocking mode.
+        socket.set_nonblocking(true)?;
+        let bound = socket.local_addr()?.as_socket();
+        let has_any_address = bound.is_none_or(|bound| bound.ip().is_unspecified());
+        omit_unused_messages(&socket, has_any_address);
+        let is_ipv4 = bound.is_some_and(|bound| bound.is_ipv4());
+        let mark = EcnCodepoint::Ect0 as u32;
+        let is_marked =
+            (is_ipv4 || socket.set_tclass_v6(mark).is_ok()) && socket.set_tos_v4(mark).is_ok();
+        let peer = socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+        Ok(Self {
+            socket,
+            state,
+            has_any_address,
+            peer,
+            is_marked,
+        })
+    }
+
+    fn send(&self, transmit: &Transmit, contents: &[u8]) -> io::Result<()> {
+        // The kernel looks up each address that a datagram names.
+        let src_ip = transmit.src_ip.filter(|_| self.has_any_address);
+        let is_usual = self.is_marked && transmit.ecn == Some(EcnCodepoint::Ect0);
+        if is_usual && transmit.segment_size.is_none() && src_ip.is_none() {
+            // The kernel parses no control messages, and a connected socket has its route.
+            let sent = if self.peer == Some(transmit.destination) {
+                self.socket.send(contents)
+            } else {
+                self.socket.send_to(contents, &transmit.destination.into())
+            };
+            return sent.map(drop);
+        }
+        let transmit = quinn_udp::Transmit {
+            destination: transmit.destination,
+            ecn: transmit.ecn.and_then(to_udp),
+            contents,
+            segment_size: transmit.segment_size,
+            src_ip,
+        };
+        self.state
+            .try_send(UdpSockRef::from(&self.socket), &transmit)
+    }
+}
+
+/// Turns off control messages of received datagrams that nobody reads: the time of arrival, and the destination if there is
+/// only one. With all of them, the ECN mark of joined datagrams (GRO) finds no room in quinn-udp's buffer.
+#[cfg(target_os = "linux")]
+fn omit_unused_messages(socket: &Socket, has_any_address: bool) {
+    let off: libc::c_int = 0;
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
+        (libc::IPPROTO_IP, libc::IP_PKTINFO),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    ];
+    let unused = if has_any_address { 1 } else { options.len() };
+    for (level, name) in &options[..unused] {
+        // SAFETY: the options take an int, which outlives the call. An error is harmless: the message is received.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                *level,
+                *name,
+                (&raw const off).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            );
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn omit_unused_messages(_socket: &Socket, _has_any_address: bool) {}
 
 impl fmt::Debug for UdpSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,20 +207,8 @@ impl UdpSocket {
     }
 
     fn prepared(socket: Socket, buffer_bytes: usize) -> io::Result<Self> {
-        // A smaller buffer only costs datagrams under load.
-        let _ = socket.set_recv_buffer_size(buffer_bytes);
-        let _ = socket.set_send_buffer_size(buffer_bytes);
-        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        // On some systems the state's options include blocking mode.
-        socket.set_nonblocking(true)?;
-        let bound = socket.local_addr()?.as_socket();
-        let has_any_address = bound.is_none_or(|bound| bound.ip().is_unspecified());
         Ok(Self {
-            inner: Inner::Kernel {
-                socket,
-                state,
-                has_any_address,
-            },
+            inner: Inner::Kernel(KernelSocket::new(socket, buffer_bytes)?),
             blocked: Mutex::default(),
             failure: AtomicI32::new(0),
         })
@@ -153,8 +225,8 @@ impl UdpSocket {
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match &self.inner {
-            Inner::Kernel { socket, .. } => {
-                let addr = socket.local_addr()?.as_socket();
+            Inner::Kernel(kernel) => {
+                let addr = kernel.socket.local_addr()?.as_socket();
                 addr.ok_or_else(|| io::ErrorKind::Unsupported.into())
             }
             #[cfg(test)]
@@ -164,7 +236,7 @@ impl UdpSocket {
 
     pub fn as_raw_fd(&self) -> RawFd {
         match &self.inner {
-            Inner::Kernel { socket, .. } => socket.as_raw_fd(),
+            Inner::Kernel(kernel) => kernel.socket.as_raw_fd(),
             #[cfg(test)]
             Inner::Memory(_) => -1,
         }
@@ -178,7 +250,7 @@ impl UdpSocket {
     /// Another descriptor of the socket.
     fn try_clone(&self) -> io::Result<OwnedFd> {
         match &self.inner {
-            Inner::Kernel { socket, .. } => socket.try_clone().map(OwnedFd::from),
+            Inner::Kernel(kernel) => kernel.socket.try_clone().map(OwnedFd::from),
             #[cfg(test)]
             Inner::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -194,7 +266,7 @@ impl UdpSocket {
     /// Whether the system may fragment datagrams, so that the path's MTU cannot be probed.
     pub(crate) fn may_fragment(&self) -> bool {
         match &self.inner {
-            Inner::Kernel { state, .. } => state.may_fragment(),
+            Inner::Kernel(kernel) => kernel.state.may_fragment(),
             #[cfg(test)]
             Inner::Memory(_) => false,
         }
@@ -203,7 +275,7 @@ impl UdpSocket {
     /// Datagrams that one send may have.
     pub(crate) fn batch(&self) -> usize {
         match &self.inner {
-            Inner::Kernel { state, .. } => state.max_gso_segments().min(MAX_BATCH),
+            Inner::Kernel(kernel) => kernel.state.max_gso_segments().min(MAX_BATCH),
             #[cfg(test)]
             Inner::Memory(_) => MAX_BATCH,
         }
@@ -212,27 +284,15 @@ impl UdpSocket {
     /// Sends the datagrams of `transmit`, and returns false if the socket's buffer is full. Other failures are
     /// losses, which the protocol repairs: an unreachable network, a datagram over the MTU.
     pub(crate) fn send(&self, transmit: &Transmit, contents: &[u8]) -> bool {
-        let (socket, state, has_any_address) = match &self.inner {
-            Inner::Kernel {
-                socket,
-                state,
-                has_any_address,
-            } => (socket, state, *has_any_address),
+        let sent = match &self.inner {
+            Inner::Kernel(kernel) => kernel.send(transmit, contents),
             #[cfg(test)]
             Inner::Memory(socket) => {
                 let segment_bytes = transmit.segment_size.unwrap_or(contents.len());
                 return socket.send(transmit.destination, transmit.ecn, contents, segment_bytes);
             }
         };
-        let transmit = quinn_udp::Transmit {
-            destination: transmit.destination,
-            ecn: transmit.ecn.and_then(to_udp),
-            contents,
-            segment_size: transmit.segment_size,
-            // The kernel looks up each address that a datagram names.
-            src_ip: transmit.src_ip.filter(|_| has_any_address),
-        };
-        match state.try_send(UdpSockRef::from(socket), &transmit) {
+        match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             Err(error) => self.note_failure(&error),
             Ok(()) => {}
@@ -274,7 +334,7 @@ impl UdpSocket {
     /// Receives up to [`MESSAGES`] messages into `buffers`.
     pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
         let (socket, state) = match &self.inner {
-            Inner::Kernel { socket, state, .. } => (socket, state),
+            Inner::Kernel(kernel) => (&kernel.socket, &kernel.state),
             #[cfg(test)]
             Inner::Memory(socket) => return Ok(buffers.fill_from(socket)),
         };

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quinn_proto::{ConnectionError, Dir, Event, StreamId, VarInt};
+use quinn_proto::EcnCodepoint::Ect0;
+use quinn_proto::{ConnectionError, Dir, Event, StreamId, Transmit, VarInt};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::*;
+use crate::quic::socket::ReceiveBuffers;
 use crate::tls::TlsConfig;
 
 /// Generous: the machine may be busy.
@@ -429,4 +431,46 @@ fn without_the_cipher_suite_of_initial_packets_the_error_names_it() {
         .with_no_client_auth();
     let error = client_config(&tls, &QuicLimits::client()).unwrap_err();
     assert!(error.to_string().contains("TLS_AES_128_GCM_SHA256"));
+}
+
+#[test]
+fn datagrams_keep_their_ecn_mark_joined_or_alone() {
+    for host in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
+        let Ok(receiver) = UdpSocket::bind(host.parse().unwrap(), 1 << 20) else {
+            continue; // no IPv6 here
+        };
+        let mut to = receiver.local_addr().unwrap();
+        let is_any = to.ip().is_unspecified();
+        if is_any {
+            to.set_ip(Ipv4Addr::LOCALHOST.into());
+        }
+        let bound = UdpSocket::bind(SocketAddr::new(to.ip(), 0), 1 << 20).unwrap();
+        let connected = UdpSocket::connect(to, None, 1 << 20).unwrap();
+        for sender in [&bound, &connected] {
+            for (ecn, datagrams) in [(Some(Ect0), 1), (None, 1), (Some(Ect0), 3)] {
+                if datagrams > sender.batch() {
+                    continue; // no GSO here
+                }
+                let contents = vec![7; 1000 * datagrams];
+                let transmit = Transmit {
+                    destination: to,
+                    ecn,
+                    size: contents.len(),
+                    segment_size: (datagrams > 1).then_some(1000),
+                    src_ip: None,
+                };
+                assert!(sender.send(&transmit, &contents));
+                let mut buffers = ReceiveBuffers::new();
+                let count = receiver.receive(&mut buffers).unwrap();
+                let messages = || (0..count).map(|index| buffers.message(index));
+                let bytes: usize = messages().map(|message| message.bytes.len()).sum();
+                assert_eq!(bytes, contents.len());
+                for message in messages() {
+                    assert_eq!(message.ecn, ecn, "{host}, {datagrams} datagrams");
+                    assert_eq!(message.remote.port(), sender.local_addr().unwrap().port());
+                    assert!(!is_any || message.local_ip.is_some());
+                }
+            }
+        }
+    }
 }
