@@ -355,12 +355,13 @@ fn write_streams(
         let StreamSend { id, data, end } = send;
         let offered = data.len();
         let copy = quic.early.is_some().then(|| data.clone());
-        let mut stream = quic.conn.quic().send_stream(stream_id(id));
         let (mut chunks, mut taken) = ([data], 0);
         // Until it is refused: QUIC reports that a stream is writable after a refusal, not after a write in part.
         while taken < offered {
+            let mut stream = quic.conn.quic().send_stream(stream_id(id));
             match stream.write_chunks(&mut chunks) {
                 Ok(written) => taken += written.bytes,
+                Err(WriteError::Blocked) if quic.conn.widen_send_window() => {}
                 // A stopped stream has an event of its own, and HTTP/3 then offers nothing of it.
                 Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => {
                     break;
@@ -370,7 +371,7 @@ fn write_streams(
         let end = end && taken == offered;
         if end {
             // Fails only for a stream that is stopped or reset.
-            let _ = stream.finish();
+            let _ = quic.conn.quic().send_stream(stream_id(id)).finish();
         }
         if let (Some(early), Some(copy)) = (&mut quic.early, copy) {
             early.record_bytes(id, copy.slice(..taken), end);

@@ -87,7 +87,7 @@ pub(crate) fn transport(limits: &QuicLimits) -> TransportConfig {
         // DATAGRAM frames (RFC 9221) have no use in plain HTTP/3.
         .datagram_receive_buffer_size(None);
     if limits.congestion == Congestion::Bbr {
-        let max_window_bytes = u64::from(limits.send_window_bytes).saturating_mul(2);
+        let max_window_bytes = limits.max_send_window_bytes.into();
         config.congestion_controller_factory(Arc::new(BbrConfig { max_window_bytes }));
     }
     config

@@ -10,9 +10,9 @@ use std::time::Instant;
 use quinn_proto::Transmit;
 use quinn_proto::crypto::Session;
 
-use crate::quic::UdpSocket;
 use crate::quic::key::Key;
 use crate::quic::pacer::Pacer;
+use crate::quic::{QuicLimits, UdpSocket};
 
 thread_local! {
     /// Space for the datagrams of one send; a connection keeps none of its own.
@@ -66,6 +66,8 @@ pub struct Connection {
     socket: Arc<UdpSocket>,
     /// Datagrams that the socket has not accepted.
     unsent: Option<Box<(Transmit, Vec<u8>)>>,
+    send_window_bytes: u32,
+    max_send_window_bytes: u32,
     /// Keeps the rate of a congestion controller that has one.
     pacer: Option<Box<Pacer>>,
 }
@@ -79,7 +81,12 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(quic: quinn_proto::Connection, key: Key, socket: Arc<UdpSocket>) -> Self {
+    pub(crate) fn new(
+        quic: quinn_proto::Connection,
+        key: Key,
+        socket: Arc<UdpSocket>,
+        limits: &QuicLimits,
+    ) -> Self {
         let is_paced = (quic.congestion_state().metrics().pacing_rate).is_some();
         Self {
             pacer: is_paced.then(Box::default),
@@ -87,6 +94,8 @@ impl Connection {
             key,
             socket,
             unsent: None,
+            send_window_bytes: limits.send_window_bytes,
+            max_send_window_bytes: limits.max_send_window_bytes,
         }
     }
 
@@ -154,6 +163,21 @@ impl Connection {
 
     pub fn handle_timeout(&mut self, now: Instant) {
         self.quic.handle_timeout(now);
+    }
+
+    /// Widens the send window to two congestion windows, within its bound: while one is on its way, the next one is
+    /// written. Returns false if it is that wide.
+    pub(crate) fn widen_send_window(&mut self) -> bool {
+        let wanted = self.quic.congestion_state().window().saturating_mul(2);
+        let wanted = u32::try_from(wanted)
+            .unwrap_or(u32::MAX)
+            .min(self.max_send_window_bytes);
+        if wanted <= self.send_window_bytes {
+            return false;
+        }
+        self.send_window_bytes = wanted;
+        self.quic.set_send_window(wanted.into());
+        true
     }
 
     /// Sends what is due, at most `budget_bytes` and one batch of datagrams more.

@@ -572,7 +572,7 @@ impl Endpoint {
             ..Slot::default()
         });
         self.handshakes += usize::from(handshaking);
-        Connection::new(quic, Key(index), Arc::clone(&self.socket))
+        Connection::new(quic, Key(index), Arc::clone(&self.socket), &self.limits)
     }
 
     fn forget(&mut self, key: Key) {

@@ -27,6 +27,9 @@ pub struct QuicLimits {
     /// Bytes that the program has written and the peer has not acknowledged, for all streams together. This is the
     /// product of bandwidth and round-trip time that one connection can use: 1 MiB is 160 Mbit/s at 50 ms.
     pub send_window_bytes: u32,
+    /// Most that the send window grows to, with the congestion window: a peer that acknowledges nothing widens neither. As
+    /// much as Linux gives a TCP connection.
+    pub max_send_window_bytes: u32,
     pub congestion: Congestion,
     /// Handshake bytes that arrive out of order; a chain of certificates fits into the 16 KiB.
     pub crypto_buffer_bytes: usize,
@@ -66,6 +69,7 @@ impl QuicLimits {
             stream_window_bytes: 256 * 1024,
             connection_window_bytes: 128 * 256 * 1024,
             send_window_bytes: 1024 * 1024,
+            max_send_window_bytes: 4 * 1024 * 1024,
             congestion: Congestion::Cubic,
             crypto_buffer_bytes: 16 * 1024,
             idle_timeout: Duration::from_secs(90),
