@@ -12,7 +12,7 @@ use crate::client::{DialTimings, Established};
 use crate::conn::config::ConnConfig;
 use crate::conn::flush::FlushOutcome;
 use crate::conn::id::ConnId;
-use crate::conn::quic_transport::{SharedEndpoint, lock};
+use crate::conn::quic_transport::{QuicTransport, SharedEndpoint, lock};
 use crate::conn::transport::Transport;
 use crate::conn::{Conn, ConnectionCount, Output};
 
@@ -144,6 +144,13 @@ impl Simulation {
 
     pub(super) fn elapsed(&self) -> Duration {
         self.now.duration_since(self.start)
+    }
+
+    /// Whether the client knows that the handshake is complete at both ends.
+    pub(super) fn is_confirmed(&mut self) -> bool {
+        let client = self.client.as_mut();
+        let quic = client.and_then(|line| line.conn.io.quic_mut());
+        quic.is_some_and(QuicTransport::is_confirmed)
     }
 
     pub(super) fn endpoint_len(&self) -> usize {
