@@ -204,7 +204,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--net", action="append", help=f"network, repeatable (default: {', '.join(NETS)})")
+    parser.add_argument(
+        "--net", action="append", help=f"network, repeatable (default: {', '.join(NETS)})".replace("%", "%%")
+    )
     parser.add_argument(
         "--what", default="1 MB,10 MB,page", help=f"of {', '.join((*SIZES, PAGE))}, by commas"
     )

@@ -108,9 +108,7 @@ impl OwnStreams {
     /// Frees unused buffers.
     pub fn release(&mut self) {
         for stream in &mut self.0 {
-            if stream.outbox.is_empty() {
-                stream.outbox = Outbox::default();
-            }
+            stream.outbox.release();
         }
     }
 }

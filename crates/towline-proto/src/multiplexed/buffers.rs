@@ -170,6 +170,13 @@ impl Outbox {
         self.bytes = 0;
     }
 
+    /// Frees the buffers while nothing is in them.
+    pub fn release(&mut self) {
+        if self.is_empty() && self.pieces.capacity() + self.tail.capacity() > 0 {
+            *self = Self::default();
+        }
+    }
+
     /// Frees a large buffer of a free slot.
     pub fn shrink(&mut self) {
         if self.tail.capacity() > MAX_RESTING_BYTES {
