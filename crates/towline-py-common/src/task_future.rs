@@ -34,7 +34,8 @@ enum Phase {
     Cancelled(Option<Py<PyAny>>),
 }
 
-struct Callback {
+/// The callback of a task that waits.
+pub struct Callback {
     function: Py<PyAny>,
     context: Option<Py<PyAny>>,
 }
@@ -53,21 +54,49 @@ impl TaskFuture {
     /// Ends the wait. `step_with`: runs the callback here, which steps the task, with this done future of asyncio, whose
     /// result a task of asyncio gets without a call. Otherwise schedules the callback.
     pub fn wake(slf: &Bound<'_, Self>, step_with: Option<&Py<PyAny>>) -> PyResult<()> {
-        let py = slf.py();
-        let callback = {
-            let mut state = slf.get().state.open(py);
-            if matches!(state.phase, Phase::Waiting) {
-                state.phase = Phase::Woken;
-                state.callback.take()
-            } else {
-                None
-            }
-        };
-        match (callback, step_with) {
+        match (slf.get().take_callback(slf.py()), step_with) {
             (Some(callback), Some(done)) => callback.run(slf, done),
             (Some(callback), None) => callback.schedule(slf),
             (None, _) => Ok(()),
         }
+    }
+
+    /// The task of asyncio that waits.
+    pub fn waiting_task<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let state = self.state.open(py);
+        let function = state.callback.as_ref()?.function.as_ptr();
+        // SAFETY: a live object; the type is checked first. A task's own callback is a builtin function bound to it.
+        unsafe {
+            (ffi::PyCFunction_CheckExact(function) != 0)
+                .then(|| Bound::from_borrowed_ptr_or_opt(py, ffi::PyCFunction_GetSelf(function)))?
+        }
+    }
+
+    /// Ends the wait. Returns the callback, which the caller runs, or gives back with `wait_on`.
+    pub fn take_callback(&self, py: Python<'_>) -> Option<Callback> {
+        let mut state = self.state.open(py);
+        if !matches!(state.phase, Phase::Waiting) {
+            return None;
+        }
+        state.phase = Phase::Woken;
+        state.callback.take()
+    }
+
+    /// Starts another wait.
+    pub fn restart(&self, py: Python<'_>) {
+        let mut state = self.state.open(py);
+        (state.phase, state.blocking) = (Phase::Waiting, true);
+    }
+
+    /// Has the task of `callback` wait on, which has not noticed the end of its wait and the start of another. Otherwise
+    /// returns the callback.
+    pub fn wait_on(&self, py: Python<'_>, callback: Callback) -> Option<Callback> {
+        let mut state = self.state.open(py);
+        if !matches!(state.phase, Phase::Waiting) || state.callback.is_some() {
+            return Some(callback);
+        }
+        state.callback = Some(callback);
+        None
     }
 
     /// Has `function` called when it is woken, in the context of that moment.
@@ -86,7 +115,8 @@ impl TaskFuture {
 }
 
 impl Callback {
-    fn run(self, waiter: &Bound<'_, TaskFuture>, done: &Py<PyAny>) -> PyResult<()> {
+    /// Calls it with `done`, or with `waiter` if it is not a task's own.
+    pub fn run(self, waiter: &Bound<'_, TaskFuture>, done: &Py<PyAny>) -> PyResult<()> {
         let py = waiter.py();
         // SAFETY: a live object.
         let is_builtin = unsafe { ffi::PyCFunction_CheckExact(self.function.as_ptr()) } != 0;

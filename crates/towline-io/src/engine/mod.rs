@@ -357,7 +357,8 @@ impl<S: Default> Engine<S> {
         self.table.conn(id)
     }
 
-    pub(crate) fn now(&self) -> Instant {
+    /// Time of the turn, or outside of one the present.
+    pub fn now(&self) -> Instant {
         if self.turn.is_running() {
             self.turn.clock()
         } else {

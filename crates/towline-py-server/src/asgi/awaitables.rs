@@ -4,8 +4,10 @@ use pyo3::exceptions::PyStopIteration;
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 use towline_py_common::task_future::TaskFuture;
 
+use super::cfunctions::guarded;
 use super::exchange_state::WaitFor;
 use super::nested;
 use super::receive;
@@ -23,17 +25,26 @@ impl ReadyAwaitable {
     pub fn create(py: Python<'_>) -> PyResult<Py<PyAny>> {
         let ready = Py::new(py, Self)?;
         let class = py.get_type::<Self>().as_type_ptr();
-        // SAFETY: the type is defined here, alive and complete, and `__await__` has given it these slots. The
-        // new functions keep the contracts of the slots, and no Python code runs before this returns.
-        unsafe {
-            (*class).tp_iternext = Some(ready_next);
-            if let Some(slots) = (*class).tp_as_async.as_mut() {
-                slots.am_await = Some(ffi::PyObject_SelfIter);
-                slots.am_send = Some(ready_send);
-            }
-            ffi::PyType_Modified(class);
-        }
+        // SAFETY: the type is defined here, alive and complete, and `__next__` has given it this slot. The new function
+        // keeps the contract of the slot, and no Python code runs before `set_send`.
+        unsafe { (*class).tp_iternext = Some(ready_next) };
+        set_send(py.get_type::<Self>(), ready_send);
+        set_send(py.get_type::<PendingAwaitable>(), pending_send);
         Ok(ready.into_any())
+    }
+}
+
+/// Gives an awaitable that is its own iterator `am_send`: `await` gets the result without a `StopIteration`.
+fn set_send(class: Bound<'_, PyType>, send: ffi::sendfunc) {
+    let class = class.as_type_ptr();
+    // SAFETY: the type is defined here, alive and complete, and `__await__` has given it these slots. The new functions
+    // keep the contracts of the slots, and no Python code runs in between.
+    unsafe {
+        if let Some(slots) = (*class).tp_as_async.as_mut() {
+            slots.am_await = Some(ffi::PyObject_SelfIter);
+            slots.am_send = Some(send);
+        }
+        ffi::PyType_Modified(class);
     }
 }
 
@@ -51,6 +62,31 @@ unsafe extern "C" fn ready_send(
     // SAFETY: the caller passes a valid pointer for a new reference and holds the GIL.
     unsafe { *result = ffi::Py_NewRef(ffi::Py_None()) };
     ffi::PySendResult::PYGEN_RETURN
+}
+
+/// `am_send`: returns the value, or yields the future to wait on.
+unsafe extern "C" fn pending_send(
+    awaitable: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+    result: *mut *mut ffi::PyObject,
+) -> ffi::PySendResult {
+    let mut outcome = ffi::PySendResult::PYGEN_RETURN;
+    let object = guarded(|py| {
+        // SAFETY: the interpreter passes an object of the type that has this slot.
+        let awaitable =
+            unsafe { Borrowed::from_ptr(py, awaitable).cast_unchecked::<PendingAwaitable>() };
+        let advanced = awaitable.get().advance(py)?;
+        if advanced.is_ok() {
+            outcome = ffi::PySendResult::PYGEN_NEXT;
+        }
+        Ok(advanced.unwrap_or_else(|value| value))
+    });
+    // SAFETY: the caller passes a valid pointer for a new reference, or for null with an exception.
+    unsafe { *result = object };
+    if object.is_null() {
+        outcome = ffi::PySendResult::PYGEN_ERROR;
+    }
+    outcome
 }
 
 #[pymethods]

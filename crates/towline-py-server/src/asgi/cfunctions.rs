@@ -88,7 +88,7 @@ unsafe extern "C" fn send_function(
 
 /// Wraps a call from the interpreter: the result becomes a pointer, an error a Python exception, and a panic a
 /// `PanicException`.
-fn guarded(call: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>>) -> *mut ffi::PyObject {
+pub fn guarded(call: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>>) -> *mut ffi::PyObject {
     Python::attach(|py| {
         let result = catch_unwind(AssertUnwindSafe(|| call(py)));
         let result = result.unwrap_or_else(|_| Err(PanicException::new_err("a bug in Towline")));

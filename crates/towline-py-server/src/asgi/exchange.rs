@@ -19,6 +19,7 @@ impl Exchange {
             return Ok(());
         };
         visit.call(&state.task)?;
+        visit.call(&state.stepping)?;
         for future in state.waiters() {
             visit.call(future)?;
         }
@@ -34,8 +35,12 @@ impl Exchange {
         }
     }
 
-    /// A future for the task that awaits this exchange.
+    /// A future for the task that awaits this exchange; in a step of its coroutine alone the one on which the task waits.
     pub fn create_future(&self, py: Python<'_>) -> PyResult<Py<TaskFuture>> {
+        if let Some(future) = self.state.open(py).stepping.take() {
+            future.get().restart(py);
+            return Ok(future);
+        }
         let event_loop = self.server.get().event_loop.clone_ref(py);
         Py::new(py, TaskFuture::new(EventLoop::Asyncio(event_loop)))
     }

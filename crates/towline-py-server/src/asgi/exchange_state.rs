@@ -76,6 +76,8 @@ pub struct ExchangeState {
     pub record: Box<ExchangeRecord>,
     /// The task that runs the application, once it has suspended.
     pub task: Option<Py<PyAny>>,
+    /// The future on which the task waited when the step under way began.
+    pub stepping: Option<Py<TaskFuture>>,
     receivers: Vec<Py<TaskFuture>>,
     senders: Vec<Py<TaskFuture>>,
 }
@@ -96,6 +98,7 @@ impl ExchangeState {
             websocket: None,
             record: Box::default(),
             task: None,
+            stepping: None,
             receivers: Vec::new(),
             senders: Vec::new(),
         }

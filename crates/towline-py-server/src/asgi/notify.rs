@@ -7,7 +7,7 @@ use towline_py_common::task_future::TaskFuture;
 
 use super::exchange::wake;
 use super::exchange_state::{ClientState, ExchangeEvent};
-use super::state::{AsgiServer, Exchange};
+use super::state::{AsgiServer, Exchange, TaskCoroutine};
 use super::wake_queue::{MAX_WOKEN_PER_TURN, WakeReason};
 use super::websocket;
 
@@ -94,8 +94,10 @@ impl AsgiServer {
         let mut result = Ok(());
         for waiter in waiters {
             // After SystemExit or KeyboardInterrupt out of a task the others go through `call_soon`.
-            let step_with = result.is_ok().then_some(&self.done);
-            result = result.and(TaskFuture::wake(waiter.bind(py), step_with));
+            result = match result {
+                Ok(()) => TaskCoroutine::step_waiting(waiter.bind(py), &self.done),
+                error => error.and(TaskFuture::wake(waiter.bind(py), None)),
+            };
         }
         result
     }

@@ -75,12 +75,12 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
             let Some(coroutine) = coroutine else {
                 return Ok(StepOutcome::Ended);
             };
-            let awaited = (!awaited.is_none(py)).then_some(awaited);
+            let stepped = (!awaited.is_none(py)).then_some(Step::Yield(awaited));
             this.flush_suspended(py, &handle);
             let suspended = SuspendedRequest {
                 coroutine: coroutine.unbind(),
                 context,
-                awaited,
+                stepped,
                 handle,
                 scope: scope.unbind(),
                 server: server.clone().unbind(),
@@ -304,7 +304,7 @@ fn run_in_new_task(
     let suspended = SuspendedRequest {
         coroutine: coroutine.unbind(),
         context,
-        awaited: None,
+        stepped: None,
         handle,
         scope: request.scope.clone().unbind(),
         server: server.clone().unbind(),

@@ -20,6 +20,7 @@ use super::eager_flush::EagerFlush;
 use super::exchange_state::ExchangeState;
 use super::scope::{Endpoints, Scopes};
 use super::task::asyncio::{Asyncio, TaskSnapshot};
+use super::task::step::Step;
 use super::wake_queue::WakeQueue;
 use super::websocket::WsContext;
 use crate::default_headers::DefaultHeaders;
@@ -166,8 +167,8 @@ pub struct ExchangeHandle {
 pub struct SuspendedRequest {
     pub coroutine: Py<PyAny>,
     pub context: Py<PyAny>,
-    /// The result of the first step, until the task has taken it. `None`: the task steps on at once.
-    pub awaited: Option<Py<PyAny>>,
+    /// The result of a step that has run without the task, until the task takes it. `None`: the task makes the next step.
+    pub stepped: Option<Step>,
     pub handle: ExchangeHandle,
     /// For the log line about its end.
     pub scope: Py<PyDict>,

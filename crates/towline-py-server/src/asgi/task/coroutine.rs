@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::super::state::{ParkedFuture, SuspendedRequest, TaskCoroutine, TaskState, Work};
+use super::step::Step;
 use towline_py_common::gil::GilCell;
 
 impl TaskCoroutine {
@@ -137,7 +138,9 @@ impl TaskCoroutine {
         if let Work::Serving(request) = &state.work {
             visit.call(&request.coroutine)?;
             visit.call(&request.context)?;
-            visit.call(&request.awaited)?;
+            if let Some(Step::Yield(awaited)) = &request.stepped {
+                visit.call(awaited)?;
+            }
             visit.call(&request.scope)?;
             visit.call(&request.server)?;
             request.handle.traverse(visit)?;

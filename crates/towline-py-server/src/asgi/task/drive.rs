@@ -9,6 +9,7 @@ use super::super::nested;
 use super::super::state::{SuspendedRequest, TaskCoroutine, Work};
 use super::step::{self, Step, in_context};
 use towline_py_common::errors::CancelledError;
+use towline_py_common::task_future::TaskFuture;
 
 /// The input with which the task resumes its coroutine.
 enum Input<'py> {
@@ -40,28 +41,74 @@ impl TaskCoroutine {
         mut request: Box<SuspendedRequest>,
         input: Input<'_>,
     ) -> PyResult<Option<Py<PyAny>>> {
-        let awaited = request.awaited.take();
-        let step = match (input, awaited) {
-            (Input::Next, Some(awaited)) => Step::Yield(awaited),
-            (Input::Throw(error), Some(awaited)) if cancel_awaited(&error, awaited.bind(py))? => {
-                Step::Yield(awaited)
+        let step = match (input, request.stepped.take()) {
+            (Input::Throw(error), Some(Step::Yield(awaited))) => {
+                if cancel_awaited(&error, awaited.bind(py))? {
+                    Step::Yield(awaited)
+                } else {
+                    request.step(py, Input::Throw(error))
+                }
             }
-            (input, _) => {
-                let server = request.server.get();
-                nested::leave_step(server, py);
-                let outer = server.enter_exchange(py, &request.handle);
-                let coroutine = request.coroutine.bind(py);
-                let stepped = in_context(py, &request.context, || match input {
-                    Input::Next => step::resume(coroutine),
-                    Input::Throw(error) => step::throw(coroutine, &error),
-                });
-                server.leave_exchange(py, outer);
-                let step = stepped.unwrap_or_else(Step::Raise);
-                server.process.end_child(py, step.error());
-                step
-            }
+            (_, Some(step)) => step,
+            (input, None) => request.step(py, input),
         };
         self.after_step(py, request, step)
+    }
+
+    /// Steps the task that awaits `future`: of a request only the coroutine. If that awaits its exchange again, the task
+    /// goes on waiting, as if nothing had happened; otherwise it takes the result in a step of its own.
+    pub fn step_waiting(future: &Bound<'_, TaskFuture>, done: &Py<PyAny>) -> PyResult<()> {
+        let py = future.py();
+        let task = future.get().waiting_task(py);
+        let coroutine = match &task {
+            Some(task) => task.call_method0(intern!(py, "get_coro"))?,
+            None => return TaskFuture::wake(future, Some(done)),
+        };
+        match (task, coroutine.cast_exact::<Self>()) {
+            (Some(task), Ok(coroutine)) => coroutine.get().step_alone(&task, future, done),
+            _ => TaskFuture::wake(future, Some(done)),
+        }
+    }
+
+    fn step_alone(
+        &self,
+        task: &Bound<'_, PyAny>,
+        future: &Bound<'_, TaskFuture>,
+        done: &Py<PyAny>,
+    ) -> PyResult<()> {
+        let py = future.py();
+        let Some(callback) = future.get().take_callback(py) else {
+            return Ok(());
+        };
+        let work = std::mem::replace(&mut self.state.open(py).work, Work::Running);
+        let mut request = match work {
+            Work::Serving(request) => request,
+            other => {
+                self.state.open(py).work = other;
+                return callback.run(future, done);
+            }
+        };
+        let server = request.server.get();
+        let exchange = request.handle.exchange.get();
+        let outer = server.asyncio.enter(py, task.as_unbound())?;
+        exchange.state.open(py).stepping = Some(future.clone().unbind());
+        let step = request.step(py, Input::Next);
+        drop(exchange.state.open(py).stepping.take());
+        server.asyncio.leave(py, task.as_unbound(), outer)?;
+        let waits = matches!(&step, Step::Yield(awaited) if awaited.is(future))
+            && !task.getattr(intern!(py, "_must_cancel"))?.is_truthy()?;
+        let callback = if waits {
+            future.get().wait_on(py, callback)
+        } else {
+            Some(callback)
+        };
+        if callback.is_none() {
+            server.flush_suspended(py, &request.handle);
+        } else {
+            request.stepped = Some(step);
+        }
+        self.state.open(py).work = Work::Serving(request);
+        callback.map_or(Ok(()), |callback| callback.run(future, done))
     }
 
     fn after_step(
@@ -102,6 +149,23 @@ impl TaskCoroutine {
             })?,
         };
         finished.map(|()| None)
+    }
+}
+
+impl SuspendedRequest {
+    fn step(&self, py: Python<'_>, input: Input<'_>) -> Step {
+        let server = self.server.get();
+        nested::leave_step(server, py);
+        let outer = server.enter_exchange(py, &self.handle);
+        let coroutine = self.coroutine.bind(py);
+        let stepped = in_context(py, &self.context, || match input {
+            Input::Next => step::resume(coroutine),
+            Input::Throw(error) => step::throw(coroutine, &error),
+        });
+        server.leave_exchange(py, outer);
+        let step = stepped.unwrap_or_else(Step::Raise);
+        server.process.end_child(py, step.error());
+        step
     }
 }
 

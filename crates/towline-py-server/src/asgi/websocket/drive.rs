@@ -97,6 +97,7 @@ fn poll(
     engine: &mut Engine<ConnState>,
     first: impl FnOnce(&mut WebSocket),
 ) -> Vec<Py<TaskFuture>> {
+    let now = engine.now();
     let Some(conn) = engine.conn(state.id) else {
         return state.take_waiters();
     };
@@ -110,7 +111,7 @@ fn poll(
     } else {
         READ_AHEAD_BYTES
     };
-    advance(state, conn, ws_context, Instant::now(), read_limit);
+    advance(state, conn, ws_context, now, read_limit);
     let Some(session) = state.websocket.as_deref_mut() else {
         return Vec::new();
     };

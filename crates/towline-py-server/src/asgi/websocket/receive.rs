@@ -1,6 +1,4 @@
 //! `receive()`: the next message of a WebSocket for the application.
-use std::time::Instant;
-
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -25,12 +23,13 @@ pub fn receive(exchange: &Bound<'_, Exchange>) -> PyResult<Option<Py<PyAny>>> {
     let py = exchange.py();
     let server = exchange.get().server.get();
     let next = next(py, exchange.get())?;
+    server.flush_outside_step(py, exchange);
+    if matches!(next, Message::Nothing) {
+        return Ok(None);
+    }
     let message = PyDict::new(py);
     let kind = match next {
-        Message::Nothing => {
-            server.flush_outside_step(py, exchange);
-            return Ok(None);
-        }
+        Message::Nothing => return Ok(None),
         Message::Connect => intern!(py, "websocket.connect"),
         Message::Text(text) => {
             message.set_item(intern!(py, "text"), text)?;
@@ -47,7 +46,6 @@ pub fn receive(exchange: &Bound<'_, Exchange>) -> PyResult<Option<Py<PyAny>>> {
         }
     };
     message.set_item(intern!(py, "type"), kind)?;
-    server.flush_outside_step(py, exchange);
     Ok(Some(message.into_any().unbind()))
 }
 
@@ -83,10 +81,11 @@ fn next(py: Python<'_>, exchange: &Exchange) -> PyResult<Message> {
         return Ok(message);
     }
     let mut engine = server.engine(py)?;
+    let now = engine.now();
     let Some(conn) = engine.conn(state.id) else {
         return Ok(session.disconnect(ABNORMAL_CLOSURE, ""));
     };
-    advance(state, conn, &mut ws_context, Instant::now(), usize::MAX);
+    advance(state, conn, &mut ws_context, now, usize::MAX);
     let Some(session) = state.websocket.as_deref_mut() else {
         return Ok(Message::Nothing);
     };
