@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from towline.errors import ClientDisconnected
 
+from tests.support.asgi_server import serving as serving_alone
 from tests.support.feature_server import serving
 from tests.support.http2_apps import PIECE, pieces
 from tests.support.http2_client import Client, connected_client
@@ -228,6 +229,25 @@ def test_early_hints_and_trailers() -> None:
     assert (response.status, response.body, response.trailers) == (200, b"body", {"x-sum": "42"})
 
 
+@pytest.mark.parametrize("suspends_before", [False, True])
+def test_the_last_part_of_a_body_does_not_wait_for_trailers_that_come_later(suspends_before: bool) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if suspends_before:
+            await asyncio.sleep(0)
+        await start(send, trailers=True)
+        await send({"type": "http.response.body", "body": b"body"})
+        while not hold.is_set():
+            await asyncio.sleep(0.01)
+        await send({"type": "http.response.trailers", "headers": [(b"x-sum", b"42")]})
+
+    hold = threading.Event()
+    with connected_client("asgi", app) as client:
+        stream = client.begin("GET", "/")
+        client.until_body(stream, 4)
+        hold.set()
+        assert client.finish(stream)[0].trailers == {"x-sum": "42"}
+
+
 def test_an_application_of_a_reset_stream_counts_until_it_ends() -> None:
     running, most = 0, 0
     hold = threading.Event()
@@ -261,6 +281,77 @@ def test_an_application_of_a_reset_stream_counts_until_it_ends() -> None:
         client.conn.ping(b"received")
         client.flush()
         assert client.fetch().status == 200
+
+
+async def reader(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with the body, and whether the loop ran anything else before the body was there."""
+    others: list[str] = []
+    asyncio.get_running_loop().call_soon(others.append, "ran")
+    body = b""
+    while (message := await receive())["type"] == "http.request":
+        body += message["body"]
+        if not message["more_body"]:
+            break
+    else:
+        body = b"disconnected"
+    await start(send)
+    await send({"type": "http.response.body", "body": body + b" late" * len(others)})
+
+
+def test_bodies_behind_other_heads_are_there_when_applications_begin() -> None:
+    with connected_client("asgi", reader) as client:
+        for count in (1, 2, 90):
+            streams = [client.begin("POST", "/", end=False, send=False) for _ in range(count)]
+            for number, stream in enumerate(streams):
+                client.conn.send_data(stream, b"%d" % number, end_stream=True)
+            client.flush()
+            bodies = [response.body for response in client.finish(*streams)]
+            assert bodies == [b"%d" % number for number in range(count)]
+
+
+def test_a_body_that_has_not_arrived_keeps_no_application_from_beginning() -> None:
+    with connected_client("asgi", reader) as client:
+        streams = [client.begin("POST", "/", end=False, send=False) for _ in range(20)]
+        client.conn.send_data(streams[-1], b"whole", end_stream=True)
+        client.flush()
+        assert client.finish(streams[-1])[0].body == b"whole"
+        for stream in reversed(streams[:-1]):
+            client.write(stream, b"more", end=True)
+        assert {response.body for response in client.finish(*streams[:-1])} == {b"more late"}
+
+
+def test_a_request_that_is_reset_before_its_application_begins_has_none() -> None:
+    paths = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        paths.append(scope["path"])
+        await reader(scope, receive, send)
+
+    with connected_client("asgi", app) as client:
+        first, second = (client.begin("POST", path, end=False, send=False) for path in ("/1", "/2"))
+        client.conn.reset_stream(first)
+        client.conn.send_data(second, b"body", end_stream=True)
+        client.flush()
+        assert client.finish(second)[0].body == b"body"
+        assert client.fetch("POST", "/3").status == 200
+    assert paths == ["/2", "/3"]
+
+
+@pytest.mark.parametrize("end", ["close", "disconnect"])
+def test_applications_begin_without_a_client_that_leaves_first(end: str) -> None:
+    notes = Notes()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        notes.add((await receive())["type"])
+
+    with serving_alone(app) as server, Client(("127.0.0.1", server.port)) as client:
+        for _ in range(90):
+            client.begin("POST", "/", end=False, send=False)
+        client.flush()
+        getattr(client, end)()
+        until(lambda: not server.server.connections)
+        assert server.server.in_flight == 0
+    assert set(notes.lines) <= {"http.disconnect"}
 
 
 def test_a_task_may_go_on_after_the_answer() -> None:

@@ -14,15 +14,14 @@ use towline_io::{Conn, ConnConfig, ConnId};
 use towline_proto::{Event, Field, HeadRef, StreamId};
 
 use super::exchange_state::ExchangeEvent;
-use super::run::Request;
 use super::scope::{Endpoints, Tls};
-use super::state::{AsgiServer, ConnState, Exchange, ServerFeatures};
+use super::state::{AsgiServer, ConnState, Exchange, Request, ServerFeatures};
 use super::task::step::in_context;
 use super::websocket::{self, Session, UpgradeRequest};
 
 /// The action that an event requires.
-pub enum Action<'py> {
-    RunApplication(Request<'py>),
+pub enum Action {
+    RunApplication(Request),
     Notify(Py<Exchange>, ExchangeEvent),
     /// The connection is closed: all its exchanges are notified.
     NotifyClosed(Vec<Py<Exchange>>),
@@ -33,10 +32,7 @@ pub enum Action<'py> {
 }
 
 /// Takes the next event of a connection. `None`: it has no more.
-pub fn next_action<'py>(
-    server: &Bound<'py, AsgiServer>,
-    id: ConnId,
-) -> PyResult<Option<Action<'py>>> {
+pub fn next_action(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<Option<Action>> {
     let py = server.py();
     let this = server.get();
     let mut engine = this.engine(py)?;
@@ -67,7 +63,10 @@ pub fn next_action<'py>(
     };
     let action = match proto.next_event() {
         // Timers come last: an event that has just arrived may be the one that they wait for.
-        None => due.then(|| Action::CheckTimers(all(state))),
+        None => match state.held.as_mut().and_then(|held| held.pop_front()) {
+            Some(request) => Some(Action::RunApplication(request)),
+            None => due.then(|| Action::CheckTimers(all(state))),
+        },
         Some(Event::Head { stream, head, end }) => {
             return match dispatch(this, py, (&head, end), (state, config), &conn_info)? {
                 Dispatch::Application(scope, websocket) => {
@@ -75,9 +74,11 @@ pub fn next_action<'py>(
                     Ok(Some(Action::RunApplication(Request {
                         id,
                         stream,
-                        scope,
+                        scope: scope.unbind(),
+                        end,
                         head_only,
                         websocket,
+                        handle: None,
                     })))
                 }
                 Dispatch::Builtin(response) => {
@@ -264,6 +265,22 @@ fn overrides(
 }
 
 impl AsgiServer {
+    /// Resets a connection. The requests that it holds back end without their application.
+    pub fn abort(&self, py: Python<'_>, id: ConnId) -> PyResult<()> {
+        let held = {
+            let mut engine = self.engine(py)?;
+            let held = engine.conn(id).and_then(|conn| conn.state.held.take());
+            engine.abort(id);
+            held
+        };
+        for request in held.into_iter().flat_map(|held| *held) {
+            if let Some(handle) = request.handle {
+                self.finish(py, handle, Ok(()), Some(request.scope.into_bound(py)))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Responds with a static file, the metrics page, or 503 over the concurrency limit.
     fn respond_builtin(
         &self,

@@ -96,7 +96,8 @@ impl AsgiServer {
 
     /// Flushes after sending. A complete response or a message waits for the other connections of the turn, if there are
     /// any and `EagerFlush` is off; any response waits for a pipelined request that is already in the buffer. A part
-    /// of a response is sent now, because the application may run for long before it suspends.
+    /// of a response is sent now, because the application may run for long before it suspends. The last part waits for
+    /// trailers that are due (gRPC), at most until the application suspends.
     pub fn flush_part(&self, py: Python<'_>, exchange: &Bound<'_, Exchange>) {
         let (is_stepped, may_wait) = {
             let state = self.state.open(py);
@@ -108,11 +109,11 @@ impl AsgiServer {
         };
         if is_stepped {
             let state = exchange.get().state.open(py);
-            let is_whole = matches!(
-                state.response,
-                ResponsePhase::Complete | ResponsePhase::Switched
-            );
-            if may_wait && is_whole {
+            let waits = match state.response {
+                ResponsePhase::Complete | ResponsePhase::Switched => may_wait,
+                phase => phase == ResponsePhase::Trailers,
+            };
+            if waits {
                 return;
             }
             let Ok(mut engine) = self.engine(py) else {

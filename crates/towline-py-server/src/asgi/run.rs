@@ -13,20 +13,11 @@ use super::cfunctions;
 use super::exchange::wake;
 use super::exchange_state::{ClientState, ResponsePhase};
 use super::state::{
-    AsgiServer, CurrentTask, Exchange, ExchangeHandle, IdleTask, SuspendedRequest, TaskCoroutine,
+    AsgiServer, CurrentTask, Exchange, ExchangeHandle, IdleTask, Request, SuspendedRequest,
+    TaskCoroutine,
 };
 use super::task::step::{self, Step, copy_context, in_context};
-use super::websocket::Session;
 use crate::log_level::ERROR;
-
-/// A request for the application.
-pub struct Request<'py> {
-    pub id: ConnId,
-    pub stream: StreamId,
-    pub scope: Bound<'py, PyDict>,
-    pub head_only: bool,
-    pub websocket: Option<Box<Session>>,
-}
 
 /// The result of the first step of an application.
 pub enum StepOutcome {
@@ -35,37 +26,83 @@ pub enum StepOutcome {
     Suspended,
 }
 
-/// Starts the application on a request. An error is one that must end the loop.
-pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResult<StepOutcome> {
+/// Holds back a request whose body comes in frames behind those of others, until the buffered frames are parsed: its
+/// application then has the body without a wait. Otherwise returns it.
+pub fn hold(server: &Bound<'_, AsgiServer>, mut request: Request) -> PyResult<Option<Request>> {
     let py = server.py();
     let this = server.get();
+    let is_behind = !request.end && request.handle.is_none() && {
+        let mut engine = this.engine(py)?;
+        engine.conn(request.id).is_some_and(|conn| {
+            let stream = conn.proto.stream(request.stream);
+            stream.is_ok_and(|mut stream| stream.available() == 0) && conn.proto.has_events()
+        })
+    };
+    if !is_behind {
+        return Ok(Some(request));
+    }
+    let handle = begin(server, &mut request)?;
+    let exchange = handle.exchange.clone_ref(py);
+    request.handle = Some(handle);
+    let mut engine = this.engine(py)?;
+    let Some(conn) = engine.conn(request.id) else {
+        return Ok(Some(request));
+    };
+    conn.state.exchanges.insert(request.stream, exchange);
+    let held = conn.state.held.get_or_insert_default();
+    held.push_back(request);
+    Ok(None)
+}
+
+/// Begins the exchange of a request.
+fn begin(server: &Bound<'_, AsgiServer>, request: &mut Request) -> PyResult<ExchangeHandle> {
+    let py = server.py();
     let handle = exchange_handle(server, request.id, request.stream)?;
     handle.begin(py, request.id, request.stream);
-    {
-        let mut state = handle.exchange.get().state.open(py);
-        state.head_only = request.head_only;
-        state.websocket = request.websocket.take();
-        if state.websocket.is_some() {
-            state.response = ResponsePhase::Switched;
+    let mut state = handle.exchange.get().state.open(py);
+    state.head_only = request.head_only;
+    state.websocket = request.websocket.take();
+    if state.websocket.is_some() {
+        state.response = ResponsePhase::Switched;
+    }
+    let record = &mut server.get().state.open(py).record;
+    std::mem::swap(&mut state.record, record);
+    drop(state);
+    Ok(handle)
+}
+
+/// Starts the application on a request. An error is one that must end the loop.
+pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request) -> PyResult<StepOutcome> {
+    let py = server.py();
+    let this = server.get();
+    let handle = match request.handle.take() {
+        None => begin(server, &mut request)?,
+        Some(handle) => {
+            let client = handle.exchange.get().state.open(py).client;
+            if client == ClientState::Disconnected {
+                let scope = Some(request.scope.into_bound(py));
+                let finished = this.finish(py, handle, Ok(()), scope);
+                return finished.map(|()| StepOutcome::Ended);
+            }
+            handle
         }
-        std::mem::swap(&mut state.record, &mut this.state.open(py).record);
-        if let Some(slot) = &this.wait_slot {
-            let since = this.state.open(py).ready_since.poll;
-            slot.request_waited(since.map_or(Duration::ZERO, |since| since.elapsed()));
-        }
+    };
+    if let Some(slot) = &this.wait_slot {
+        let since = this.state.open(py).ready_since.poll;
+        slot.request_waited(since.map_or(Duration::ZERO, |since| since.elapsed()));
     }
     let context = copy_context(py, &this.base_context)?;
     if this.runs_in_tasks.load(Relaxed) {
         return run_in_new_task(server, &request, handle, context).map(|()| StepOutcome::Suspended);
     }
+    let scope = request.scope.into_bound(py);
     let (idle_task, current_task) = acquire_idle_task(this, py)?;
     let outer = this.enter_exchange(py, &handle);
     let mut coroutine = None;
     let step = in_context(py, &context, || {
-        first_step(this, &idle_task, &request, &handle, &mut coroutine)
+        first_step(this, &idle_task, &scope, &handle, &mut coroutine)
     });
     this.leave_exchange(py, outer);
-    let Request { scope, .. } = request;
     let step = step.unwrap_or_else(Step::Raise);
     this.process.end_child(py, step.error());
     match step {
@@ -126,15 +163,15 @@ fn exchange_handle(
 fn first_step<'py>(
     server: &AsgiServer,
     idle_task: &IdleTask,
-    request: &Request<'py>,
+    scope: &Bound<'py, PyDict>,
     handle: &ExchangeHandle,
     coroutine: &mut Option<Bound<'py, PyAny>>,
 ) -> Step {
-    let py = request.scope.py();
+    let py = scope.py();
     let called = server
         .app
         .bind(py)
-        .call1((&request.scope, &handle.receive, &handle.send))
+        .call1((scope, &handle.receive, &handle.send))
         .and_then(as_coroutine);
     match called {
         Err(error) => Step::Raise(error),
@@ -279,7 +316,7 @@ fn register(server: &AsgiServer, py: Python<'_>, handle: &ExchangeHandle, task: 
 /// Runs a request in a task of the program's task factory; an eager one runs the first step in this call.
 fn run_in_new_task(
     server: &Bound<'_, AsgiServer>,
-    request: &Request<'_>,
+    request: &Request,
     handle: ExchangeHandle,
     context: Py<PyAny>,
 ) -> PyResult<()> {
@@ -294,7 +331,7 @@ fn run_in_new_task(
     let coroutine = match called.and_then(|called| called) {
         Ok(coroutine) => coroutine,
         Err(error) => {
-            let scope = Some(request.scope.clone());
+            let scope = Some(request.scope.bind(py).clone());
             return in_context(py, &context, || this.finish(py, handle, Err(error), scope))?;
         }
     };
@@ -306,7 +343,7 @@ fn run_in_new_task(
         context,
         stepped: None,
         handle,
-        scope: request.scope.clone().unbind(),
+        scope: request.scope.clone_ref(py),
         server: server.clone().unbind(),
     };
     task_coroutine.get().serve(py, suspended)?;

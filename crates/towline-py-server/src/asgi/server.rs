@@ -160,7 +160,7 @@ impl AsgiServer {
         }
         let ids = self.engine(py)?.connection_ids();
         for id in ids {
-            self.engine(py)?.abort(id);
+            self.abort(py, id)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The Python objects of a server, which hold each other: `AsgiServer`, its exchanges, the coroutines of its tasks. Their
 //! methods are in `server`, `exchange` and `task`.
 use std::cell::RefMut;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +15,7 @@ use towline_io::serve::features::{ExchangeRecord, Features};
 use towline_io::serve::metrics::SlotHandle;
 use towline_io::serve::refusals::Refusals;
 use towline_io::{ConnId, Engine, StreamMap};
+use towline_proto::StreamId;
 
 use super::eager_flush::EagerFlush;
 use super::exchange_state::ExchangeState;
@@ -22,7 +23,7 @@ use super::scope::{Endpoints, Scopes};
 use super::task::asyncio::{Asyncio, TaskSnapshot};
 use super::task::step::Step;
 use super::wake_queue::WakeQueue;
-use super::websocket::WsContext;
+use super::websocket::{Session, WsContext};
 use crate::default_headers::DefaultHeaders;
 use crate::forked::Process;
 use towline_py_common::gil::GilCell;
@@ -34,6 +35,28 @@ pub struct ConnState {
     pub endpoints: Option<Endpoints>,
     /// The exchanges whose application has suspended, until it ends.
     pub exchanges: StreamMap<Py<Exchange>>,
+    /// Requests whose application begins when the buffered frames are parsed; see `run::hold`.
+    #[allow(clippy::box_collection)] // 8 bytes in each idle connection instead of 32
+    pub held: Option<Box<VecDeque<Request>>>,
+}
+
+impl ConnState {
+    pub fn has_held(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| !held.is_empty())
+    }
+}
+
+/// A request for the application.
+pub struct Request {
+    pub id: ConnId,
+    pub stream: StreamId,
+    pub scope: Py<PyDict>,
+    /// It has no body.
+    pub end: bool,
+    pub head_only: bool,
+    pub websocket: Option<Box<Session>>,
+    /// Once its exchange has begun.
+    pub handle: Option<ExchangeHandle>,
 }
 
 /// Exclusive access to the engine. It must be dropped before Python code can run.

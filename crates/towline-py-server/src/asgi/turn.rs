@@ -159,7 +159,9 @@ fn service(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
             let is_full = this.state.open(py).is_full();
             let mut engine = this.engine(py)?;
             is_over |= (is_full || engine.is_service_over())
-                && engine.conn(id).is_some_and(|conn| conn.proto.has_events());
+                && engine
+                    .conn(id)
+                    .is_some_and(|conn| conn.proto.has_events() || conn.state.has_held());
         }
         if is_over {
             this.engine(py)?.requeue(id);
@@ -175,8 +177,7 @@ fn service(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
                     "cannot read a request: connection closed",
                     Some(error),
                 );
-                this.engine(py)?.abort(id);
-                break Ok(());
+                break this.abort(py, id);
             }
         };
         events += match &action {
@@ -201,6 +202,9 @@ fn service(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
                 websocket::check_timers(this, py, exchanges)?;
             }
             Some(Action::RunApplication(request)) => {
+                let Some(request) = run::hold(server, request)? else {
+                    continue;
+                };
                 requests += 1;
                 match run::serve(server, request) {
                     Ok(StepOutcome::Ended) => {}
