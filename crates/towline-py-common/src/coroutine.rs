@@ -1,6 +1,10 @@
 //! The coroutine protocol, as far as native awaitables share it.
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
 use pyo3::intern;
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// Returns the exception that the arguments of `throw` describe: an instance, or a class with a value (the form
@@ -28,4 +32,20 @@ pub fn exception<'py>(
         error.call_method1(intern!(py, "with_traceback"), (traceback,))?;
     }
     Ok(error)
+}
+
+/// Wraps a call from the interpreter: the result becomes a pointer, an error a Python exception, and a panic a
+/// `PanicException`.
+pub fn guarded(call: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>>) -> *mut ffi::PyObject {
+    Python::attach(|py| {
+        let result = catch_unwind(AssertUnwindSafe(|| call(py)));
+        let result = result.unwrap_or_else(|_| Err(PanicException::new_err("a bug in Towline")));
+        match result {
+            Ok(object) => object.into_ptr(),
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    })
 }

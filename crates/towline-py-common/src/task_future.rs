@@ -24,6 +24,8 @@ struct State {
     /// `_asyncio_future_blocking`: a task is about to await it.
     blocking: bool,
     callback: Option<Callback>,
+    /// The task was cancelled after its wait had ended, which it remembers for its next step.
+    is_cancel_due: bool,
 }
 
 #[derive(Default)]
@@ -92,7 +94,8 @@ impl TaskFuture {
     /// returns the callback.
     pub fn wait_on(&self, py: Python<'_>, callback: Callback) -> Option<Callback> {
         let mut state = self.state.open(py);
-        if !matches!(state.phase, Phase::Waiting) || state.callback.is_some() {
+        let is_cancel_due = std::mem::take(&mut state.is_cancel_due);
+        if is_cancel_due || !matches!(state.phase, Phase::Waiting) || state.callback.is_some() {
             return Some(callback);
         }
         state.callback = Some(callback);
@@ -242,7 +245,10 @@ impl TaskFuture {
             let mut state = slf.get().state.open(py);
             match state.phase {
                 Phase::Waiting => state.phase = Phase::Cancelled(msg),
-                Phase::Woken => return Ok(false),
+                Phase::Woken => {
+                    state.is_cancel_due = true;
+                    return Ok(false);
+                }
                 Phase::Cancelled(_) => return Ok(true),
             }
             state.callback.take()

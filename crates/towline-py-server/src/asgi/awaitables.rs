@@ -7,12 +7,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use towline_py_common::task_future::TaskFuture;
 
-use super::cfunctions::guarded;
 use super::exchange_state::WaitFor;
 use super::nested;
 use super::receive;
 use super::state::Exchange;
-use towline_py_common::coroutine::exception;
+use towline_py_common::coroutine::{exception, guarded};
 use towline_py_common::gil::GilCell;
 
 /// An awaitable that returns None at once. One object serves every `send()` that need not wait.

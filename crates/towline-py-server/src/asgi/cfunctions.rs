@@ -4,15 +4,14 @@
 //! types of its arguments and unpacks them: 180 instructions per call, and a response makes two calls.
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::ffi;
-use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 use super::awaitables::PendingAwaitable;
 use super::exchange_state::WaitFor;
 use super::state::Exchange;
+use towline_py_common::coroutine::guarded;
 
 /// The interpreter keeps a pointer to the definition while the function exists.
 struct FunctionDef(UnsafeCell<ffi::PyMethodDef>);
@@ -83,21 +82,5 @@ unsafe extern "C" fn send_function(
             )
         };
         super::send::send(&exchange, &message)
-    })
-}
-
-/// Wraps a call from the interpreter: the result becomes a pointer, an error a Python exception, and a panic a
-/// `PanicException`.
-pub fn guarded(call: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>>) -> *mut ffi::PyObject {
-    Python::attach(|py| {
-        let result = catch_unwind(AssertUnwindSafe(|| call(py)));
-        let result = result.unwrap_or_else(|_| Err(PanicException::new_err("a bug in Towline")));
-        match result {
-            Ok(object) => object.into_ptr(),
-            Err(error) => {
-                error.restore(py);
-                std::ptr::null_mut()
-            }
-        }
     })
 }

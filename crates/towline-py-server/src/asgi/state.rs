@@ -51,7 +51,7 @@ pub struct Request {
     pub id: ConnId,
     pub stream: StreamId,
     pub scope: Py<PyDict>,
-    /// It has no body.
+    /// No body follows.
     pub end: bool,
     pub head_only: bool,
     pub websocket: Option<Box<Session>>,

@@ -158,10 +158,10 @@ fn service(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
             events = 0;
             let is_full = this.state.open(py).is_full();
             let mut engine = this.engine(py)?;
-            is_over |= (is_full || engine.is_service_over())
-                && engine
-                    .conn(id)
-                    .is_some_and(|conn| conn.proto.has_events() || conn.state.has_held());
+            is_over |= engine
+                .conn(id)
+                .is_some_and(|conn| conn.proto.has_events() || conn.state.has_held())
+                && (is_full || engine.is_service_over());
         }
         if is_over {
             this.engine(py)?.requeue(id);

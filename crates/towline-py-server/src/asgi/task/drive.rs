@@ -95,8 +95,7 @@ impl TaskCoroutine {
         let step = request.step(py, Input::Next);
         drop(exchange.state.open(py).stepping.take());
         server.asyncio.leave(py, task.as_unbound(), outer)?;
-        let waits = matches!(&step, Step::Yield(awaited) if awaited.is(future))
-            && !task.getattr(intern!(py, "_must_cancel"))?.is_truthy()?;
+        let waits = matches!(&step, Step::Yield(awaited) if awaited.is(future));
         let callback = if waits {
             future.get().wait_on(py, callback)
         } else {
