@@ -25,7 +25,6 @@ use crate::quic::closing::{Closing, MAX_CLOSING, MAX_CLOSING_TIME};
 use crate::quic::early_packets::{destination, has_zero_rtt};
 use crate::quic::key::Key;
 use crate::quic::socket::{MESSAGES, Message, Origin, ReceiveBuffers};
-use crate::quic::workers::Owner;
 use crate::quic::{Connection, QuicLimits, UdpSocket, Workers};
 use crate::serve::limits::ConnectionLimits;
 
@@ -235,7 +234,13 @@ impl Endpoint {
             };
             let workers = self.workers.clone();
             for index in 0..messages {
-                self.handle_message(now, workers.as_ref(), &buffers.message(index));
+                let message = buffers.message(index);
+                match &workers {
+                    Some((workers, number)) => {
+                        workers.take_own(*number, &message, |own| self.handle_datagrams(now, own));
+                    }
+                    None => self.handle_datagrams(now, &message),
+                }
             }
             Ok(if messages < MESSAGES {
                 ReceiveOutcome::All
@@ -401,24 +406,6 @@ impl Endpoint {
             let event = EndpointEvent::drained();
             let _ = self.quic.handle_event(key.handle(), event);
             self.forget(key);
-        }
-    }
-
-    fn handle_message(
-        &mut self,
-        now: Instant,
-        workers: Option<&(Arc<Workers>, usize)>,
-        message: &Message<'_>,
-    ) {
-        let Some((workers, index)) = workers else {
-            return self.handle_datagrams(now, message);
-        };
-        let mut rest = *message;
-        while let Some((owner, run)) = workers.next_run(&mut rest) {
-            match owner {
-                Owner::This => self.handle_datagrams(now, &run),
-                Owner::Other(port) => workers.forward(port, *index, &run),
-            }
         }
     }
 

@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::quic::socket::ReceiveBuffers;
-use crate::quic::workers::Owner;
 use crate::quic::{UdpSocket, WorkerSecret, Workers};
 use crate::serve::metrics::SlotHandle;
 
@@ -72,13 +71,9 @@ fn forward_all(index: usize, socket: &UdpSocket, workers: &Workers, buffers: &mu
             return;
         };
         for number in 0..count {
-            let mut rest = buffers.message(number);
-            while let Some((owner, run)) = workers.next_run(&mut rest) {
-                match owner {
-                    Owner::Other(port) => workers.forward(port, index, &run),
-                    Owner::This => _ = workers.forward_new(index, &run),
-                }
-            }
+            workers.take_own(index, &buffers.message(number), |own| {
+                workers.forward_new(index, own);
+            });
         }
     }
 }

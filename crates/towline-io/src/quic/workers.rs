@@ -156,6 +156,22 @@ impl Workers {
         self.socket.as_raw_fd()
     }
 
+    /// Passes the datagrams of this worker to `handle`, and forwards the others as datagrams of the endpoint `index`.
+    pub(crate) fn take_own(
+        &self,
+        index: usize,
+        message: &Message<'_>,
+        mut handle: impl FnMut(&Message<'_>),
+    ) {
+        let mut rest = *message;
+        while let Some((owner, run)) = self.next_run(&mut rest) {
+            match owner {
+                Owner::This => handle(&run),
+                Owner::Other(port) => self.forward(port, index, &run),
+            }
+        }
+    }
+
     /// Splits the first datagrams off `rest` that belong to the same worker; `None` when there are no more.
     pub(crate) fn next_run<'a>(&self, rest: &mut Message<'a>) -> Option<(Owner, Message<'a>)> {
         let size = rest.datagram_bytes;
