@@ -14,8 +14,11 @@ use super::websocket;
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
 /// The result of reading the request body.
-enum BodyRead {
-    Data { more: bool },
+enum BodyRead<'py> {
+    Data {
+        body: Bound<'py, PyBytes>,
+        more: bool,
+    },
     Disconnected,
     Pending,
 }
@@ -36,18 +39,17 @@ fn poll_message(exchange: &Bound<'_, Exchange>) -> PyResult<Option<Py<PyAny>>> {
     if this.state.open(py).websocket.is_some() {
         return websocket::receive(exchange);
     }
-    let mut body = Vec::new();
-    let message = match read_body(this, py, &mut body)? {
+    let message = match read_body(this, py)? {
         BodyRead::Pending => None,
         BodyRead::Disconnected => {
             let message = PyDict::new(py);
             message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
             Some(message)
         }
-        BodyRead::Data { more } => {
+        BodyRead::Data { body, more } => {
             let message = PyDict::new(py);
             message.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
-            message.set_item(intern!(py, "body"), PyBytes::new(py, &body))?;
+            message.set_item(intern!(py, "body"), body)?;
             message.set_item(intern!(py, "more_body"), more)?;
             Some(message)
         }
@@ -56,7 +58,7 @@ fn poll_message(exchange: &Bound<'_, Exchange>) -> PyResult<Option<Py<PyAny>>> {
     Ok(message.map(|message| message.into_any().unbind()))
 }
 
-fn read_body(exchange: &Exchange, py: Python<'_>, out: &mut Vec<u8>) -> PyResult<BodyRead> {
+fn read_body<'py>(exchange: &Exchange, py: Python<'py>) -> PyResult<BodyRead<'py>> {
     let mut state = exchange.state.open(py);
     if state.client == ClientState::Disconnected || state.response == ResponsePhase::Complete {
         return Ok(BodyRead::Disconnected);
@@ -74,17 +76,24 @@ fn read_body(exchange: &Exchange, py: Python<'_>, out: &mut Vec<u8>) -> PyResult
     };
     state.dirty = true;
     if state.record.decoder.is_some() {
-        return Ok(decode_body(exchange, py, (&mut state, conn), out));
+        return Ok(decode_body(exchange, py, (&mut state, conn)));
     }
     let Ok(mut stream) = conn.proto.stream(state.stream) else {
         return Ok(BodyRead::Disconnected);
     };
-    while out.len() < MAX_MESSAGE_BYTES {
-        match stream.read(MAX_MESSAGE_BYTES - out.len()) {
-            StreamRead::Data(bytes) => out.extend_from_slice(bytes),
+    // As a rule there is one piece, which is copied once. Creating bytes runs no garbage collection.
+    let mut piece = PyBytes::new(py, b"");
+    let mut pieces = Vec::new();
+    while piece.as_bytes().len() + pieces.len() < MAX_MESSAGE_BYTES {
+        match stream.read(MAX_MESSAGE_BYTES - piece.as_bytes().len() - pieces.len()) {
+            StreamRead::Data(bytes) if piece.as_bytes().is_empty() => {
+                piece = PyBytes::new(py, bytes);
+            }
+            StreamRead::Data(bytes) => pieces.extend_from_slice(bytes),
             StreamRead::End => {
                 state.body_ended = true;
-                return Ok(BodyRead::Data { more: false });
+                let body = joined(piece, &pieces)?;
+                return Ok(BodyRead::Data { body, more: false });
             }
             // A truncated body never looks complete (RFC 9112 8); the part before the failure is discarded.
             StreamRead::Failed => {
@@ -95,32 +104,49 @@ fn read_body(exchange: &Exchange, py: Python<'_>, out: &mut Vec<u8>) -> PyResult
             StreamRead::Pending => break,
         }
     }
-    Ok(if out.is_empty() {
+    Ok(if piece.as_bytes().is_empty() {
         BodyRead::Pending
     } else {
-        BodyRead::Data { more: true }
+        let body = joined(piece, &pieces)?;
+        BodyRead::Data { body, more: true }
+    })
+}
+
+fn joined<'py>(piece: Bound<'py, PyBytes>, more: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    if more.is_empty() {
+        return Ok(piece);
+    }
+    let first = piece.as_bytes();
+    PyBytes::new_with(piece.py(), first.len() + more.len(), |body| {
+        body[..first.len()].copy_from_slice(first);
+        body[first.len()..].copy_from_slice(more);
+        Ok(())
     })
 }
 
 /// Reads a body with a content coding. One that cannot be decoded ends the exchange, with a response if there was none.
-fn decode_body(
+fn decode_body<'py>(
     exchange: &Exchange,
-    py: Python<'_>,
+    py: Python<'py>,
     (state, conn): (&mut ExchangeState, &mut Conn<ConnState>),
-    out: &mut Vec<u8>,
-) -> BodyRead {
+) -> BodyRead<'py> {
+    let mut out = Vec::new();
     let (Some(decoder), Ok(mut stream)) =
         (&mut state.record.decoder, conn.proto.stream(state.stream))
     else {
         return BodyRead::Disconnected;
     };
-    match decoder.read(&mut stream, out, MAX_MESSAGE_BYTES) {
-        Ok(request_body::BodyRead::Data) => return BodyRead::Data { more: true },
+    match decoder.read(&mut stream, &mut out, MAX_MESSAGE_BYTES) {
+        Ok(request_body::BodyRead::Data) => {
+            let body = PyBytes::new(py, &out);
+            return BodyRead::Data { body, more: true };
+        }
         Ok(request_body::BodyRead::Pending) => return BodyRead::Pending,
         Ok(request_body::BodyRead::End) => {
             state.record.decoder = None;
             state.body_ended = true;
-            return BodyRead::Data { more: false };
+            let body = PyBytes::new(py, &out);
+            return BodyRead::Data { body, more: false };
         }
         Ok(request_body::BodyRead::Failed) => {}
         Err(why) => {
