@@ -251,8 +251,13 @@ def test_the_loop_sleeps_while_a_server_is_slow(backend: str, upstream: Upstream
     assert max(polls) < 500, "the loop polls for 40 microseconds"
 
 
+@pytest.mark.parametrize("tasks", [1, 3])
 @pytest.mark.parametrize("backend", LOOPS)
-def test_callbacks_run_between_two_polls(backend: str, upstream: Upstream) -> None:
+def test_callbacks_run_between_two_polls(backend: str, tasks: int, upstream: Upstream) -> None:
+    async def calls(client: AsyncClient) -> None:
+        for _ in range(50):
+            assert (await client.get(upstream.url())).text == "hello"
+
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()
         log: list[str] = []
@@ -267,8 +272,7 @@ def test_callbacks_run_between_two_polls(backend: str, upstream: Upstream) -> No
             await client.get(upstream.url())
             log_polls(loop, log)
             loop.call_soon(tick)
-            for _ in range(50):
-                assert (await client.get(upstream.url())).text == "hello"
+            await asyncio.gather(*[calls(client) for _ in range(tasks)])
             ticks = False
         return log
 

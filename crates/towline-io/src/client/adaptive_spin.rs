@@ -1,9 +1,10 @@
 //! Decides whether to poll the socket for a moment before sleeping until the response arrives. Sleeping and
 //! waking costs two context switches here and an interrupt from the server's core, which on a virtual machine
 //! takes as long as a server on the same host needs to respond. Polling makes sequential GETs of a thread 1.3 times as
-//! fast there, those of a task in an event loop twice, and takes no more CPU time. A call that is alone in its client
-//! therefore polls first, as long as that succeeds: each miss doubles the number of responses that are waited for
-//! without polling, each hit halves it. An event loop runs its other callbacks between two polls.
+//! fast there, those of one or two tasks in an event loop twice, and takes no more CPU time. A thread that is alone in its
+//! client, and a loop with few calls in flight, therefore polls first, as long as that succeeds: each miss doubles the
+//! number of responses that are waited for without polling, each hit halves it. A loop runs its other callbacks between
+//! two polls.
 
 use std::time::Duration;
 

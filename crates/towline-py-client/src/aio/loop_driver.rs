@@ -48,7 +48,7 @@ struct State {
     spin: Spin,
 }
 
-/// Polling for the response to the only call in flight.
+/// Polling for the responses to few calls in flight.
 #[derive(Default)]
 struct Spin {
     adaptive: AdaptiveSpin,
@@ -67,6 +67,9 @@ const STEP_TIME: Duration = Duration::from_micros(500);
 
 /// No further round starts after this time.
 const ROUNDS_TIME: Duration = Duration::from_micros(200);
+
+/// With more calls in flight the loop seldom sleeps.
+const MAX_SPINNING_CALLS: usize = 4;
 
 /// After a round that woke at most this many tasks, further responses are unlikely to be there yet.
 const FEW_WOKEN: usize = 1;
@@ -141,9 +144,14 @@ impl LoopDriver {
             Self::spin_soon(slf)?;
             return Ok(started);
         }
+        let few = calls.driver.calls() <= MAX_SPINNING_CALLS;
         drop(calls);
-        slf.get().state.open(py).spin.until = None;
         Self::flush_soon(slf)?;
+        if few {
+            Self::spin_soon(slf)?;
+        } else {
+            slf.get().state.open(py).spin.until = None;
+        }
         Ok(started)
     }
 
@@ -374,7 +382,7 @@ impl LoopDriver {
         result
     }
 
-    /// A turn between two iterations of the loop, and the next one while the response to the only call may come.
+    /// A turn between two iterations of the loop, and the next one while a response may come.
     fn spin(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         this.state.open(py).spin.scheduled = false;
