@@ -7,6 +7,7 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes};
 
 use crate::Protocol;
+use crate::h1::HeadParser;
 use crate::head::FieldSpan;
 
 /// Unread bytes up to this number move to a buffer of their own when the connection is idle.
@@ -57,7 +58,9 @@ impl BufferPool {
         if block.bytes.len() == self.buffer_bytes
             && self.recv_buffers.len() < self.max_idle.min(MAX_IDLE_RECV)
         {
-            block.spans.clear();
+            if let Some(head) = &mut block.head {
+                head.reset();
+            }
             self.recv_buffers.push(block);
         }
     }
@@ -93,18 +96,32 @@ impl BufferPool {
     }
 }
 
-/// Received bytes and the spans of the head being parsed in them. Empty: not allocated.
+/// The head being parsed in a receive buffer, or the last one.
+#[derive(Debug, Default)]
+pub(crate) struct Head {
+    pub parser: HeadParser,
+    pub spans: Vec<FieldSpan>,
+}
+
+impl Head {
+    fn reset(&mut self) {
+        self.parser = HeadParser::default();
+        self.spans.clear();
+    }
+}
+
+/// Received bytes and the head being parsed in them. Empty: not allocated.
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Box<[u8]>,
-    spans: Vec<FieldSpan>,
+    head: Option<Box<Head>>,
 }
 
 impl Buffer {
     fn of_size(bytes: usize) -> Self {
         Self {
             bytes: vec![0; bytes].into_boxed_slice(),
-            spans: Vec::new(),
+            head: Some(Box::default()),
         }
     }
 }
@@ -139,24 +156,24 @@ impl RecvBuffer {
         &self.buffer.bytes[self.start..self.end]
     }
 
-    /// The unread bytes together with the spans that the parser fills.
-    pub fn parse_parts(&mut self) -> (&[u8], &mut Vec<FieldSpan>) {
-        (
-            &self.buffer.bytes[self.start..self.end],
-            &mut self.buffer.spans,
-        )
-    }
-
-    /// The unread bytes and the spans, to change the head.
-    pub fn parse_parts_mut(&mut self) -> (&mut [u8], &mut Vec<FieldSpan>) {
+    /// The unread bytes, and the head that is parsed in them.
+    pub fn parse_parts(&mut self) -> (&mut [u8], &mut Head) {
         (
             &mut self.buffer.bytes[self.start..self.end],
-            &mut self.buffer.spans,
+            self.buffer.head.get_or_insert_default(),
         )
     }
 
-    pub fn spans(&self) -> &[FieldSpan] {
-        &self.buffer.spans
+    /// The head being parsed, or the last one; `None` without a buffer.
+    pub fn head(&self) -> Option<&Head> {
+        self.buffer.head.as_deref()
+    }
+
+    /// Forgets the head being parsed.
+    pub fn reset_head(&mut self) {
+        if let Some(head) = &mut self.buffer.head {
+            head.reset();
+        }
     }
 
     /// Marks `n` bytes as read and returns their offset, for `consumed`.
@@ -225,8 +242,10 @@ impl RecvBuffer {
     fn move_to(&mut self, mut to: Buffer, buffers: &mut BufferPool) {
         let unread = self.len();
         to.bytes[..unread].copy_from_slice(&self.buffer.bytes[self.start..self.end]);
-        to.spans.clear();
-        to.spans.extend_from_slice(&self.buffer.spans);
+        // The head moves along: the old buffer is given back with the new one's.
+        if self.buffer.head.is_some() {
+            std::mem::swap(&mut to.head, &mut self.buffer.head);
+        }
         buffers.give(std::mem::replace(&mut self.buffer, to));
         self.start = 0;
         self.end = unread;
@@ -244,14 +263,15 @@ impl RecvBuffer {
             self.start = 0;
             self.end = 0;
         } else if unread <= MAX_RESIDUE_BYTES && self.buffer.bytes.len() > MAX_RESIDUE_BYTES {
-            let spans = if parsing {
-                self.buffer.spans.as_slice().to_vec()
-            } else {
-                Vec::new()
-            };
+            let head = self.buffer.head.as_deref().filter(|_| parsing);
             let residue = Buffer {
                 bytes: self.unread().into(),
-                spans,
+                head: head.map(|head| {
+                    Box::new(Head {
+                        parser: head.parser,
+                        spans: head.spans.as_slice().to_vec(),
+                    })
+                }),
             };
             buffers.give(std::mem::replace(&mut self.buffer, residue));
             self.start = 0;
@@ -266,7 +286,12 @@ pub(crate) struct SendBuffer {
     copied: Vec<u8>,
     /// Number of bytes of `copied` that were sent.
     sent: usize,
-    shared: VecDeque<SharedPiece>,
+    /// `None` while there is no large piece, as on an idle connection.
+    #[expect(
+        clippy::box_collection,
+        reason = "most connections have none: 8 bytes, not 32"
+    )]
+    shared: Option<Box<VecDeque<SharedPiece>>>,
     pending: usize,
 }
 
@@ -314,11 +339,7 @@ impl SendBuffer {
         if data.len() <= MAX_COPY_BYTES {
             return self.push(&data);
         }
-        self.pending += data.len();
-        self.shared.push_back(SharedPiece {
-            before: self.copied.len(),
-            bytes: data,
-        });
+        self.share(data);
     }
 
     /// Appends a piece of a larger buffer: shared by reference even if it is only one frame long.
@@ -326,11 +347,14 @@ impl SendBuffer {
         if data.len() <= MAX_COPY_PIECE_BYTES {
             return self.push(&data);
         }
-        self.pending += data.len();
-        self.shared.push_back(SharedPiece {
-            before: self.copied.len(),
-            bytes: data,
-        });
+        self.share(data);
+    }
+
+    fn share(&mut self, bytes: Bytes) {
+        self.pending += bytes.len();
+        let before = self.copied.len();
+        let shared = self.shared.get_or_insert_default();
+        shared.push_back(SharedPiece { before, bytes });
     }
 
     /// Offset of the next copied byte; valid until bytes are sent.
@@ -358,10 +382,12 @@ impl SendBuffer {
                 count += 1;
             }
         };
-        for shared in &self.shared {
-            add(&self.copied[at..shared.before]);
-            at = shared.before;
-            add(&shared.bytes);
+        if let Some(pieces) = &self.shared {
+            for shared in pieces.iter() {
+                add(&self.copied[at..shared.before]);
+                at = shared.before;
+                add(&shared.bytes);
+            }
         }
         add(&self.copied[at..]);
         count
@@ -371,7 +397,9 @@ impl SendBuffer {
     pub fn sent(&mut self, n: usize) {
         let mut n = n.min(self.pending);
         self.pending -= n;
-        while let Some(shared) = self.shared.front_mut() {
+        while let Some(pieces) = &mut self.shared
+            && let Some(shared) = pieces.front_mut()
+        {
             let before = (shared.before - self.sent).min(n);
             self.sent += before;
             n -= before;
@@ -381,7 +409,7 @@ impl SendBuffer {
             if self.sent < shared.before || !shared.bytes.is_empty() {
                 return;
             }
-            self.shared.pop_front();
+            pieces.pop_front();
         }
         self.sent += n;
         if self.pending == 0 {
@@ -395,7 +423,7 @@ impl SendBuffer {
     /// Drops the bytes that were sent, for a buffer that never becomes empty.
     fn drop_sent(&mut self) {
         self.copied.drain(..self.sent);
-        for shared in &mut self.shared {
+        for shared in self.shared.iter_mut().flat_map(|shared| shared.iter_mut()) {
             shared.before -= self.sent;
         }
         self.sent = 0;
@@ -418,9 +446,7 @@ impl SendBuffer {
             if self.copied.capacity() > kept {
                 buffers.give_send(std::mem::take(&mut self.copied));
             }
-            if self.shared.capacity() > 0 {
-                self.shared = VecDeque::new();
-            }
+            self.shared = None;
         }
     }
 }

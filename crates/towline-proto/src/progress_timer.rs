@@ -26,12 +26,16 @@ pub(crate) struct Period {
 }
 
 impl ProgressTimer {
-    pub fn start(&mut self, now: Instant) {
-        *self = Self::Running(Period {
+    pub fn started(now: Instant) -> Self {
+        Self::Running(Period {
             last: now,
             start: now,
             bytes: 0,
-        });
+        })
+    }
+
+    pub fn start(&mut self, now: Instant) {
+        *self = Self::started(now);
     }
 
     /// Returns false if it is running or armed already.

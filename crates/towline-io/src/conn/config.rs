@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use towline_proto::{Field, Limits, ProtocolPolicy};
 
@@ -54,6 +54,8 @@ pub struct ConnConfig {
     pub connection_limits: Option<Arc<ConnectionLimits>>,
     /// Receives the requests and connections that the protocol refuses.
     pub refusals: Option<Arc<Refusals>>,
+    /// The server's end of the last connection, which the next one shares.
+    pub last_local: Mutex<Arc<PeerAddr>>,
 }
 
 impl ConnConfig {
@@ -83,6 +85,18 @@ impl ConnConfig {
         self.proxy_protocol
             .as_ref()
             .is_some_and(|trusts| trusts(ip))
+    }
+
+    /// A local address in the memory of the last one, if that is equal: a server has few.
+    pub(crate) fn shared_addr(&self, address: PeerAddr) -> Arc<PeerAddr> {
+        let mut last = self
+            .last_local
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if **last != address {
+            *last = Arc::new(address);
+        }
+        Arc::clone(&last)
     }
 
     /// Tells the other workers whether this one accepts connections.

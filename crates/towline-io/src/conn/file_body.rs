@@ -38,7 +38,8 @@ pub fn open_regular(path: &Path) -> io::Result<Option<(File, u64)>> {
 /// File bodies of one connection that are still to be sent, in order.
 #[derive(Default)]
 pub(crate) struct Files {
-    queue: VecDeque<FileBody>,
+    #[expect(clippy::box_collection, reason = "most connections send none")]
+    queue: Option<Box<VecDeque<FileBody>>>,
     /// A file has ended or been aborted since `take_file_ended`.
     ended: bool,
 }
@@ -93,40 +94,51 @@ enum Portion {
 
 impl Files {
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &FileBody> {
+        self.queue.iter().flat_map(|queue| queue.iter())
+    }
+
+    fn len(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.len())
+    }
+
+    fn front_mut(&mut self) -> Option<&mut FileBody> {
+        self.queue.as_mut()?.front_mut()
+    }
+
+    fn push(&mut self, body: FileBody) {
+        self.queue.get_or_insert_default().push_back(body);
     }
 
     /// Whether `sendfile` will be called once the output is empty.
     pub(crate) fn next_uses_sendfile(&self) -> bool {
-        let next = self.queue.front();
+        let next = self.queue.as_ref().and_then(|queue| queue.front());
         next.is_some_and(|body| !body.must_copy && body.left > 0)
     }
 
     fn growing(&self, stream: StreamId) -> Option<&FileBody> {
-        let mut bodies = self.queue.iter();
-        bodies.find(|body| body.stream == stream && body.grows)
+        self.iter().find(|body| body.stream == stream && body.grows)
     }
 
     /// The spool of a stream whose writer has not finished.
     fn spool(&mut self, stream: StreamId) -> Option<&mut FileBody> {
-        let mut bodies = self.queue.iter_mut();
+        let mut bodies = self.queue.as_mut()?.iter_mut();
         bodies.find(|body| body.stream == stream && body.grows)
     }
 
     /// Drops all files.
     pub(crate) fn clear(&mut self) {
-        self.ended |= !self.queue.is_empty();
-        self.queue = VecDeque::new();
+        self.ended |= self.queue.take().is_some();
     }
 
     /// Removes the first file.
     fn pop(&mut self) -> Option<FileBody> {
         self.ended = true;
-        let body = self.queue.pop_front();
-        if self.queue.is_empty() {
-            // Most connections send no files, so the memory is freed.
-            self.queue = VecDeque::new();
-        }
+        let body = self.queue.as_mut()?.pop_front();
+        self.queue.take_if(|queue| queue.is_empty());
         body
     }
 }
@@ -171,7 +183,7 @@ impl<S> Conn<S> {
                 Portion::Read(_) | Portion::Blocked => {}
             }
         }
-        self.files.queue.push_back(file);
+        self.files.push(file);
         Ok(())
     }
 
@@ -180,7 +192,7 @@ impl<S> Conn<S> {
     /// stream while [`spooled_bytes`](Self::spooled_bytes) is not 0.
     pub(crate) fn spool(&mut self, stream: StreamId, data: &[u8]) {
         if self.files.spool(stream).is_none() {
-            self.files.queue.push_back(FileBody {
+            self.files.push(FileBody {
                 source: Source::Spool(Box::default()),
                 offset: 0,
                 left: 0,
@@ -231,8 +243,7 @@ impl<S> Conn<S> {
 
     /// Whether the file of this stream is still being sent.
     pub fn is_sending_file(&self, stream: StreamId) -> bool {
-        let mut files = self.files.queue.iter();
-        files.any(|body| body.stream == stream)
+        self.files.iter().any(|body| body.stream == stream)
     }
 
     /// Whether any file is still being sent.
@@ -247,12 +258,12 @@ impl<S> Conn<S> {
 
     /// Number of file bytes not yet read.
     pub(crate) fn files_left(&self) -> u64 {
-        self.files.queue.iter().map(|body| body.left).sum()
+        self.files.iter().map(|body| body.left).sum()
     }
 
     /// Sends one portion of a file. The output must be empty.
     pub(crate) fn flush_file(&mut self, now: Instant) -> io::Result<FileFlush> {
-        let Some(body) = self.files.queue.front_mut() else {
+        let Some(body) = self.files.front_mut() else {
             return Ok(FileFlush::Idle);
         };
         if body.must_copy || body.left == 0 {
@@ -306,8 +317,8 @@ impl<S> Conn<S> {
     /// was progress.
     pub(crate) fn fill_from_files(&mut self) -> bool {
         let (mut filled, mut blocked, mut ended) = (0, 0, false);
-        while filled < FILL_BYTES && blocked < self.files.queue.len() {
-            let Some(body) = self.files.queue.front_mut() else {
+        while filled < FILL_BYTES && blocked < self.files.len() {
+            let Some(body) = self.files.front_mut() else {
                 break;
             };
             let portion = match self.proto.stream(body.stream) {
@@ -325,8 +336,8 @@ impl<S> Conn<S> {
             }
             if matches!(portion, Portion::Last | Portion::Failed) {
                 ended = true;
-            } else {
-                self.files.queue.rotate_left(1);
+            } else if let Some(queue) = &mut self.files.queue {
+                queue.rotate_left(1);
             }
         }
         filled > 0 || ended

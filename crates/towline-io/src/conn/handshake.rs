@@ -13,7 +13,7 @@ use crate::tls::{NO_CLIENT_CERTIFICATE, Session, lacks_client_certificate, take_
 impl<S> Conn<S> {
     #[cold]
     pub(super) fn count_handshake_failure(&self) {
-        if let (Some(meter), true) = (&self.service.meter, self.io.is_handshaking()) {
+        if let (Some(meter), true) = (&self.count.service.meter, self.io.is_handshaking()) {
             meter.tls_handshake_failures.fetch_add(1, Relaxed);
         }
     }
@@ -46,7 +46,7 @@ impl<S> Conn<S> {
     }
 
     fn log_handshake(&self, reason: Reason, what: &str, now: Instant) {
-        if let Some(refusals) = &self.service.refusals {
+        if let Some(refusals) = &self.count.service.refusals {
             let client = self.remote_addr().inet().map(|address| address.ip());
             refusals.on_connection(reason, what, client, now);
         }

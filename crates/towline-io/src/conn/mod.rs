@@ -44,7 +44,6 @@ use crate::conn::timers::ConnTimers;
 use crate::conn::transport::{StreamTransport, Transport};
 use crate::quic;
 use crate::serve::limits::ClientCount;
-use crate::serve::metrics::SlotHandle;
 use crate::serve::refusals::{Reason, RefusedFor};
 use crate::tls::{ALPN_H2, RecvOutcome, Session, TlsInfo, late_alert};
 
@@ -65,8 +64,7 @@ pub struct Conn<S> {
     /// The front end still has exchanges on it, so it is not closed before their events are handled.
     pub(crate) keep_open: bool,
     id: ConnId,
-    service: Arc<ConnConfig>,
-    _count: ConnectionCount,
+    count: ConnectionCount,
     addresses: Addresses,
 }
 
@@ -74,7 +72,7 @@ pub struct Conn<S> {
 struct Addresses {
     remote: PeerAddr,
     /// Read when it is first needed.
-    local: OnceCell<PeerAddr>,
+    local: OnceCell<Arc<PeerAddr>>,
 }
 
 /// Bytes of HTTP sent and received so far.
@@ -114,9 +112,9 @@ pub(crate) enum Output {
     Broken,
 }
 
-/// Counts the connection as open in the metrics, and for its client, until it is dropped.
+/// Counts the connection as open in the metrics of its service, and for its client, until it is dropped.
 pub(crate) struct ConnectionCount {
-    meter: Option<SlotHandle>,
+    service: Arc<ConnConfig>,
     is_quic: bool,
     /// Counts until it is dropped.
     client: Option<Box<ClientCount>>,
@@ -126,7 +124,7 @@ impl ConnectionCount {
     /// Counts a new connection of a server; `None` refuses it (`--limit-connections`). `client`: its address, if that is
     /// known already.
     pub(crate) fn admit(
-        service: &ConnConfig,
+        service: &Arc<ConnConfig>,
         is_quic: bool,
         client: Option<IpAddr>,
     ) -> Option<Self> {
@@ -140,7 +138,7 @@ impl ConnectionCount {
         Some(count)
     }
 
-    fn count(service: &ConnConfig, is_quic: bool) -> Self {
+    fn count(service: &Arc<ConnConfig>, is_quic: bool) -> Self {
         if let Some(meter) = &service.meter {
             meter.connection_opened();
             if is_quic {
@@ -148,7 +146,7 @@ impl ConnectionCount {
             }
         }
         Self {
-            meter: service.meter.clone(),
+            service: Arc::clone(service),
             is_quic,
             client: None,
         }
@@ -157,7 +155,7 @@ impl ConnectionCount {
 
 impl Drop for ConnectionCount {
     fn drop(&mut self) {
-        if let Some(meter) = &self.meter {
+        if let Some(meter) = &self.service.meter {
             meter.connection_closed();
             if self.is_quic {
                 meter.quic_connections_open.fetch_sub(1, Relaxed);
@@ -190,7 +188,7 @@ impl<S: Default> Conn<S> {
             ..StreamTransport::new(socket)
         };
         let transport = Transport::Stream(transport);
-        Ok(Self::new(id, proto, (transport, remote), (service, count)))
+        Ok(Self::new(id, proto, (transport, remote), count))
     }
 
     /// The server's end of a QUIC connection, before its handshake. `endpoint`: from which it was accepted.
@@ -206,7 +204,7 @@ impl<S: Default> Conn<S> {
         let transport = QuicTransport::shared(conn, endpoint, id.as_u64());
         let remote = transport.remote_addr();
         let transport = Transport::Quic(Box::new(transport));
-        Self::new(id, proto, (transport, remote), (service, count))
+        Self::new(id, proto, (transport, remote), count)
     }
 
     /// A client connection from the outcome of a dial.
@@ -232,14 +230,14 @@ impl<S: Default> Conn<S> {
             quic_io::offer_streams(&mut proto, quic, now);
         }
         let count = ConnectionCount::count(service, transport.quic().is_some());
-        Self::new(id, proto, (transport, remote), (service, count))
+        Self::new(id, proto, (transport, remote), count)
     }
 
     fn new(
         id: ConnId,
         proto: Connection,
         (io, remote): (Transport, PeerAddr),
-        (service, count): (&Arc<ConnConfig>, ConnectionCount),
+        count: ConnectionCount,
     ) -> Self {
         Self {
             proto,
@@ -254,8 +252,7 @@ impl<S: Default> Conn<S> {
             queued: false,
             keep_open: false,
             id,
-            service: Arc::clone(service),
-            _count: count,
+            count,
             addresses: Addresses {
                 remote,
                 local: OnceCell::new(),
@@ -271,13 +268,13 @@ impl<S> Conn<S> {
 
     /// Configuration of its listener, or of the client.
     pub fn service(&self) -> &Arc<ConnConfig> {
-        &self.service
+        &self.count.service
     }
 
     /// The protocol and the front end's state, beside the configuration of the listener.
     #[inline]
     pub fn parts(&mut self) -> (&mut Connection, &mut S, &ConnConfig) {
-        (&mut self.proto, &mut self.state, &self.service)
+        (&mut self.proto, &mut self.state, &self.count.service)
     }
 
     /// Address of the remote end: from a trusted PROXY header, else from the socket.
@@ -299,7 +296,8 @@ impl<S> Conn<S> {
         if let Some(pair) = self.io.proxied() {
             return &pair.1;
         }
-        self.addresses.local.get_or_init(|| self.io.local_addr())
+        let local = &self.addresses.local;
+        local.get_or_init(|| self.service().shared_addr(self.io.local_addr()))
     }
 
     /// Whether the connection uses TLS, also before the end of the handshake.
@@ -316,14 +314,14 @@ impl<S> Conn<S> {
     pub(crate) fn count_sent(&mut self, now: Instant, bytes: usize) {
         self.traffic.sent += bytes as u64;
         self.traffic.last_sent = Some(now);
-        if let Some(meter) = &self.service.meter {
+        if let Some(meter) = &self.count.service.meter {
             meter.sent(bytes);
         }
     }
 
     pub(crate) fn count_received(&mut self, bytes: usize) {
         self.traffic.received += bytes as u64;
-        if let Some(meter) = &self.service.meter {
+        if let Some(meter) = &self.count.service.meter {
             meter.received(bytes);
         }
     }
@@ -506,7 +504,7 @@ impl<S> Conn<S> {
     pub(crate) fn report_refusals(&mut self, now: Instant) {
         let client = self.remote_addr().inet().map(|address| address.ip());
         while let Some(refusal) = self.proto.take_refusal() {
-            if let Some(refusals) = &self.service.refusals {
+            if let Some(refusals) = &self.count.service.refusals {
                 refusals.on_protocol(&refusal, client, now);
             }
         }

@@ -60,7 +60,9 @@ impl<S> Conn<S> {
             if let (Event::ConnectionLost { reason }, false) = (&event, quic.is_connected) {
                 failed = Some(text_lacks_client_certificate(&reason.to_string()));
             }
-            if let (false, Some(meter)) = (matches!(event, Event::Stream(_)), &self.service.meter) {
+            if let (false, Some(meter)) =
+                (matches!(event, Event::Stream(_)), &self.count.service.meter)
+            {
                 count(meter, quic, &self.proto, &event);
             }
             on_event(&mut self.proto, quic, event, now);
@@ -74,7 +76,7 @@ impl<S> Conn<S> {
         }
         if let Some(remote) = quic.take_migration() {
             self.addresses.remote = remote;
-            if let Some(meter) = &self.service.meter {
+            if let Some(meter) = &self.count.service.meter {
                 meter.quic_migrations.fetch_add(1, Relaxed);
             }
         }
@@ -127,7 +129,7 @@ impl<S> Conn<S> {
             quic.close(now, H3_NO_ERROR, "");
             quic.send(now, usize::MAX);
         }
-        if let Some(meter) = &self.service.meter {
+        if let Some(meter) = &self.count.service.meter {
             let (sent, lost) = quic.packets();
             meter.quic_packets_sent.fetch_add(sent, Relaxed);
             meter.quic_packets_lost.fetch_add(lost, Relaxed);

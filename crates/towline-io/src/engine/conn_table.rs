@@ -89,3 +89,15 @@ impl<S> ConnTable<S> {
         self.entries.iter().map(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that an idle connection of HTTP/1 has in memory, beside the front end's state.
+    #[test]
+    fn a_connection_is_one_small_block() {
+        let bytes = size_of::<Conn<()>>();
+        assert!(bytes <= 616, "{bytes} bytes for each connection");
+    }
+}

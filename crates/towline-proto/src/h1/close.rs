@@ -52,7 +52,7 @@ impl Connection {
         self.eof = true;
         if self.has_unread_response() {
             // Often the response of a server that refused an upload and closed.
-            self.failure.transport.get_or_insert(rule);
+            self.failure.record_transport(rule);
             self.send.clear();
             return;
         }
@@ -73,7 +73,7 @@ impl Connection {
 
     /// The error for input that ended too early: the transport's failure, if there was one.
     pub(super) fn truncated(&self, rule: ConnectionError) -> ConnectionError {
-        self.failure.transport.map_or(rule, rules::aborted)
+        self.failure.transport().map_or(rule, rules::aborted)
     }
 
     pub(super) fn try_end_exchange(&mut self) {
@@ -209,10 +209,13 @@ impl Connection {
     /// The line of the head in the receive buffer.
     fn refused_line(&self) -> RefusedLine {
         let bytes = self.recv.unread();
-        if !self.parser.has_start_line() || bytes.starts_with(b"\r") {
+        let parser = self.recv.head().map(|head| &head.parser);
+        let Some(parser) =
+            parser.filter(|parser| parser.has_start_line() && !bytes.starts_with(b"\r"))
+        else {
             return RefusedLine::guess(bytes);
-        }
-        let line = &self.parser.line;
+        };
+        let line = &parser.line;
         let text = |at: u32, len: u32| {
             let range = at as usize..(at + len) as usize;
             bytes.get(range).unwrap_or_default()

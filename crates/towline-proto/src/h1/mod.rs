@@ -41,6 +41,7 @@ use crate::body::Method;
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
 use crate::idle_timer::IdleTimer;
 use crate::pending_events::PendingEvents;
+use crate::progress_timer::ProgressTimer;
 use crate::{
     BufferPool, ConnectionError, Interest, Limits, Side, StreamError, StreamId, UserError, Version,
 };
@@ -49,7 +50,7 @@ pub use encode::standard_reason;
 
 use chunked::Decoder;
 use failure::Failure;
-use parse::HeadParser;
+pub(crate) use parse::HeadParser;
 pub use parse::HeadScratch;
 pub(crate) use prepared::Parts;
 pub use prepared::{EncodedResponse, PreparedRequest};
@@ -145,7 +146,6 @@ pub(crate) struct Connection {
     exchange: Exchange,
     recv: RecvBuffer,
     send: SendBuffer,
-    parser: HeadParser,
     empty_lines: u8,
     /// Number of unread bytes when the body was last found incomplete: part of a trailer line.
     scanned_bytes: usize,
@@ -194,7 +194,6 @@ impl Connection {
             exchange,
             recv: RecvBuffer::default(),
             send: SendBuffer::default(),
-            parser: HeadParser::default(),
             empty_lines: 0,
             scanned_bytes: 0,
             pending: PendingEvents::default(),
@@ -307,12 +306,15 @@ impl Connection {
         }
         let pending = self.send.pending();
         if pending == 0 {
-            self.timers.send.stop();
+            self.timers.send = None;
             self.all_sent();
         } else if n > 0 {
-            self.timers.send.advance(now, n);
-        } else if !self.timers.send.is_running() {
-            self.timers.send.start(now);
+            self.timers
+                .send
+                .iter_mut()
+                .for_each(|timer| timer.advance(now, n));
+        } else if self.timers.send.is_none() {
+            self.timers.send = Some(Box::new(ProgressTimer::started(now)));
         }
         let is_low = pending < self.limits.send_window_bytes / 2;
         if is_low && self.phase == Phase::Open && self.pending.has(PendingEvents::WRITER_WAITS) {

@@ -46,7 +46,7 @@ pub(super) enum Parsed {
 
 /// The head being received. Offsets count from its first byte.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct HeadParser {
+pub(crate) struct HeadParser {
     stage: Stage,
     /// Offset of the incomplete line.
     at: u32,
@@ -57,12 +57,12 @@ pub(super) struct HeadParser {
     /// A value continues on further lines, which its span contains.
     folded: bool,
     pub line: StartLine,
-    pub info: HeadInfo,
+    pub(super) info: HeadInfo,
 }
 
 impl HeadParser {
     /// Parses `bytes` (the head from its first byte on) as far as possible.
-    pub fn parse(
+    pub(super) fn parse(
         &mut self,
         bytes: &[u8],
         spans: &mut Vec<FieldSpan>,

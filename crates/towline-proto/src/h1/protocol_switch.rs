@@ -30,7 +30,7 @@ impl Connection {
         self.phase == Phase::Open
             && self.exchange.id == 0
             && self.recv.is_empty()
-            && self.parser.is_fresh()
+            && self.has_fresh_head()
             && !self.eof
     }
 

@@ -1,13 +1,14 @@
 //! Receiving: heads become events, bodies are read by the program.
 
 use crate::body::{Framing, Length, Method, request_framing, response_framing};
+use crate::buffer::Head;
 use crate::head::StartLine;
 use crate::idle_timer::IdleTimer;
 use crate::{ConnectionError, Event, Fields, HeadRef, Side, StreamId, StreamRead, Version};
 
 use super::chunked::{Decoder, Next};
 use super::head_info::{Expect, HeadInfo, Host};
-use super::parse::{Parsed, empty_lines};
+use super::parse::{HeadParser, Parsed, empty_lines};
 use super::{Connection, PendingEvents, Phase, RecvState, SendState, rules};
 use crate::target::{check_host, check_target};
 
@@ -55,10 +56,11 @@ impl Connection {
     }
 
     fn head_ref(&self, at: usize, len: usize) -> HeadRef<'_> {
+        let head = self.recv.head();
         HeadRef {
             bytes: self.recv.consumed(at, len),
-            line: self.parser.line,
-            fields: self.recv.spans(),
+            line: head.map(|head| head.parser.line).unwrap_or_default(),
+            fields: head.map_or(&[][..], |head| &head.spans),
         }
     }
 
@@ -103,10 +105,16 @@ impl Connection {
 
     // Heads.
 
+    /// No byte of the next head was scanned.
+    pub(super) fn has_fresh_head(&self) -> bool {
+        self.recv.head().is_none_or(|head| head.parser.is_fresh())
+    }
+
     /// Everything received of the next head was parsed, and it is incomplete.
     pub(super) fn has_parsed_all(&self) -> bool {
         let unread = self.recv.unread();
-        self.parser.scanned() == unread.len() || unread == b"\r"
+        let head = self.recv.head();
+        head.map_or(0, |head| head.parser.scanned()) == unread.len() || unread == b"\r"
     }
 
     fn next_head(&mut self) -> Option<Signal> {
@@ -118,22 +126,22 @@ impl Connection {
             self.end_without_head();
             return None;
         }
-        let (bytes, spans) = self.recv.parse_parts();
+        let (bytes, Head { parser, spans }) = self.recv.parse_parts();
         // A single CR may be the start of an empty line.
-        let parsed = if bytes == b"\r" && self.parser.is_fresh() {
+        let parsed = if bytes == b"\r" && parser.is_fresh() {
             Ok(Parsed::Partial)
         } else {
-            self.parser.parse(bytes, spans, &self.limits, self.side)
+            parser.parse(bytes, spans, &self.limits, self.side)
         };
+        if self.side == Side::Client && matches!(parsed, Ok(Parsed::Complete(_))) {
+            parser.unfold(bytes, spans);
+        }
+        let HeadParser { line, info, .. } = *parser;
         let result = match (parsed, self.side) {
             (Ok(Parsed::Partial), _) if self.eof => Err(self.truncated(rules::TRUNCATED_HEAD)),
             (Ok(Parsed::Partial), _) => return None,
-            (Ok(Parsed::Complete(len)), Side::Server) => self.begin_request(len),
-            (Ok(Parsed::Complete(len)), Side::Client) => {
-                let (bytes, spans) = self.recv.parse_parts_mut();
-                self.parser.unfold(bytes, spans);
-                self.begin_response(len)
-            }
+            (Ok(Parsed::Complete(len)), Side::Server) => self.begin_request(len, line, info),
+            (Ok(Parsed::Complete(len)), Side::Client) => self.begin_response(len, line, info),
             // A record of a TLS handshake (RFC 8446 5.1).
             (Err(_), Side::Server) if self.recv.unread().starts_with(b"\x16") => Err(rules::TLS),
             (Err(error), _) => Err(error),
@@ -148,7 +156,7 @@ impl Connection {
     }
 
     fn skip_empty_lines(&mut self) -> Result<(), ConnectionError> {
-        if matches!(self.recv.unread(), [b'\r' | b'\n', ..]) && self.parser.is_fresh() {
+        if matches!(self.recv.unread(), [b'\r' | b'\n', ..]) && self.has_fresh_head() {
             let unread = self.recv.unread();
             let n = empty_lines(unread, &mut self.empty_lines, &self.limits, self.side)?;
             self.recv.consume(n);
@@ -165,15 +173,15 @@ impl Connection {
     }
 
     /// Validates a complete request head of `len` bytes and starts its exchange.
-    fn begin_request(&mut self, len: usize) -> Result<Signal, ConnectionError> {
-        let StartLine {
-            version,
-            method_len,
-            ..
-        } = self.parser.line;
-        let info = self.parser.info;
-        let method = Method::of(&self.recv.unread()[..method_len as usize]);
-        self.check_routing(version, &info)?;
+    fn begin_request(
+        &mut self,
+        len: usize,
+        line: StartLine,
+        info: HeadInfo,
+    ) -> Result<Signal, ConnectionError> {
+        let version = line.version;
+        let method = Method::of(&self.recv.unread()[..line.method_len as usize]);
+        self.check_routing(line, &info)?;
         let framing = request_framing(version, info.length, info.coding)?;
         // Content in a CONNECT request has no meaning, and other implementations start the tunnel right after
         // the head.
@@ -215,14 +223,15 @@ impl Connection {
     }
 
     /// Target and Host (RFC 9112 3.2); the host of an absolute-form target replaces the field's value.
-    fn check_routing(&mut self, version: Version, info: &HeadInfo) -> Result<(), ConnectionError> {
+    fn check_routing(&mut self, line: StartLine, info: &HeadInfo) -> Result<(), ConnectionError> {
         let StartLine {
+            version,
             method_len,
             target,
             target_len,
             ..
-        } = self.parser.line;
-        let (bytes, spans) = self.recv.parse_parts();
+        } = line;
+        let (bytes, Head { spans, .. }) = self.recv.parse_parts();
         let target = target as usize;
         let named = check_target(
             &bytes[..method_len as usize],
@@ -253,11 +262,15 @@ impl Connection {
     }
 
     /// A complete response head of `len` bytes, interim or final.
-    fn begin_response(&mut self, len: usize) -> Result<Signal, ConnectionError> {
+    fn begin_response(
+        &mut self,
+        len: usize,
+        line: StartLine,
+        info: HeadInfo,
+    ) -> Result<Signal, ConnectionError> {
         let StartLine {
             version, status, ..
-        } = self.parser.line;
-        let info = self.parser.info;
+        } = line;
         // Equal values are one (RFC 9110 8.6).
         let length = info.length.merged();
         let framing = response_framing(self.exchange.method, status, version, length, info.coding)?;
@@ -382,7 +395,7 @@ impl Connection {
                 }
             }
             RecvState::UntilClose | RecvState::Raw if arrived == 0 && self.eof => {
-                match self.failure.transport {
+                match self.failure.transport() {
                     Some(rule) => self.body_failed(rules::aborted(rule)),
                     None => self.body_complete(),
                 }

@@ -11,9 +11,9 @@ use crate::{
 };
 
 use super::encode::{self, FieldPlacement, FramingFields};
-use super::parse::HeadParser;
 use super::{Connection, Ending, IdleTimer, PendingEvents, Phase, RecvState, SendState, rules};
 use crate::byte_class::is_token_bytes;
+use crate::progress_timer::ProgressTimer;
 use crate::target::{check_target, is_host};
 
 /// How a body is sent: the framing fields to add to the head, and the state after it.
@@ -271,7 +271,7 @@ impl Connection {
         exchange.may_upgrade = pending_request.may_upgrade;
         exchange.interim_responses = 0;
         exchange.body_bytes = 0;
-        self.parser = HeadParser::default();
+        self.recv.reset_head();
         self.trailers = None;
         self.response_started = false;
         self.pending
@@ -326,13 +326,16 @@ impl Connection {
         }
         self.now = now;
         if n > 0 && self.body_left() == Some(0) {
-            self.timers.send.stop();
+            self.timers.send = None;
         } else if n > 0 {
             // Not stopped, so that the minimum rate is enforced.
             let bytes = usize::try_from(n).unwrap_or(usize::MAX);
-            self.timers.send.advance(now, bytes);
-        } else if !self.timers.send.is_running() {
-            self.timers.send.start(now);
+            self.timers
+                .send
+                .iter_mut()
+                .for_each(|timer| timer.advance(now, bytes));
+        } else if self.timers.send.is_none() {
+            self.timers.send = Some(Box::new(ProgressTimer::started(now)));
         }
         Ok(())
     }

@@ -15,8 +15,8 @@ pub(super) struct Timers {
     pub idle: IdleTimer,
     /// Timer of the body that is received.
     pub recv: ProgressTimer,
-    /// Timer of the peer's reading. It runs only while bytes are pending.
-    pub send: ProgressTimer,
+    /// Timer of the peer's reading. It exists only while the kernel has no room for pending bytes.
+    pub send: Option<Box<ProgressTimer>>,
     /// End of the time for input that nobody reads: the rest of a body, or what comes after our FIN.
     pub discard_until: Instant,
 }
@@ -26,7 +26,7 @@ impl Timers {
         Self {
             idle,
             recv: ProgressTimer::Off,
-            send: ProgressTimer::Off,
+            send: None,
             discard_until: now,
         }
     }
@@ -35,7 +35,8 @@ impl Timers {
 impl Connection {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
-        if self.timers.send.is_running() && self.timers.send.expired(now, &self.limits) {
+        let sending = self.timers.send.as_mut();
+        if sending.is_some_and(|timer| timer.expired(now, &self.limits)) {
             return self.abort(rules::SLOW_READER);
         }
         match self.phase {
@@ -71,7 +72,8 @@ impl Connection {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        let sending = self.timers.send.deadline(&self.limits);
+        let sending = self.timers.send.as_ref();
+        let sending = sending.and_then(|timer| timer.deadline(&self.limits));
         let receiving = match self.phase {
             Phase::Closed { .. } => return None,
             Phase::Closing { since } if self.send.pending() == 0 => {

@@ -14,7 +14,7 @@ use towline_io::{Conn, ConnConfig, ConnId};
 use towline_proto::{Event, Field, HeadRef, StreamId};
 
 use super::exchange_state::ExchangeEvent;
-use super::scope::{Endpoints, Tls};
+use super::scope::{Endpoints, Scopes, Tls};
 use super::state::{AsgiServer, ConnState, Exchange, Request, ServerFeatures};
 use super::task::step::in_context;
 use super::websocket::{self, Session, UpgradeRequest};
@@ -42,7 +42,7 @@ pub fn next_action(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<Optio
     // Not kept before there is a head: until then a handshake or a PROXY header may change them.
     let is_new = conn.state.endpoints.is_none();
     if is_new {
-        conn.state.endpoints = Some(endpoints(py, conn)?);
+        conn.state.endpoints = Some(endpoints(py, &this.scopes, conn)?);
     }
     let conn_info = ConnInfo {
         peer_ip: conn.remote_addr().into(),
@@ -314,10 +314,10 @@ impl AsgiServer {
     }
 }
 
-fn endpoints(py: Python<'_>, conn: &Conn<ConnState>) -> PyResult<Endpoints> {
+fn endpoints(py: Python<'_>, scopes: &Scopes, conn: &Conn<ConnState>) -> PyResult<Endpoints> {
     let tls = conn.is_tls().then(|| Tls {
         info: conn.tls(),
         server_cert: conn.service().certificate_pem.as_deref(),
     });
-    Endpoints::new(py, conn.remote_addr(), conn.local_addr(), tls)
+    scopes.endpoints(py, (conn.remote_addr(), conn.local_addr()), tls)
 }

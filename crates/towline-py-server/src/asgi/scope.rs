@@ -20,6 +20,7 @@ pub struct Scopes {
     template: Py<PyDict>,
     /// Memory addresses of the template's `client` and `server`, which the template keeps alive.
     current_endpoints: GilCell<(usize, usize)>,
+    recent: GilCell<Recent>,
     extensions: Py<PyDict>,
     /// The extensions of a request that is offered `http.response.pathsend`.
     extensions_with_pathsend: Py<PyDict>,
@@ -28,6 +29,23 @@ pub struct Scopes {
     state: Option<Py<PyDict>>,
     headers: HeaderCache,
     root_path: String,
+}
+
+/// Objects of the last new connection, which the next one shares if they are equal.
+#[derive(Default)]
+struct Recent {
+    server: Option<(PeerAddr, Py<PyAny>)>,
+    /// Often that of a proxy.
+    client_host: Option<Py<PyString>>,
+    server_cert: Option<Py<PyString>>,
+}
+
+/// A string that is `last` if that has this text, and the next `last`.
+fn shared(py: Python<'_>, last: &mut Option<Py<PyString>>, text: &str) -> Py<PyString> {
+    if last.as_ref().is_none_or(|last| *last.bind(py) != *text) {
+        *last = Some(PyString::new(py, text).unbind());
+    }
+    last.as_ref().expect("set above").clone_ref(py)
 }
 
 /// The addresses of a connection in the form of the scope.
@@ -70,6 +88,7 @@ impl Scopes {
         Ok(Self {
             template: template.unbind(),
             current_endpoints: GilCell::default(),
+            recent: GilCell::default(),
             extensions: extensions.unbind(),
             extensions_with_pathsend: with_pathsend.unbind(),
             pathsend: options.pathsend,
@@ -234,25 +253,58 @@ fn index_of_same<'a>(
     })
 }
 
-impl Endpoints {
-    pub fn new(
+impl Scopes {
+    /// The addresses of a new connection, for its scopes.
+    pub fn endpoints(
+        &self,
         py: Python<'_>,
-        remote: &PeerAddr,
-        local: &PeerAddr,
+        (remote, local): (&PeerAddr, &PeerAddr),
         tls: Option<Tls<'_>>,
-    ) -> PyResult<Self> {
-        Ok(Self {
+    ) -> PyResult<Endpoints> {
+        Ok(Endpoints {
             client: match remote {
-                PeerAddr::Inet(address) => (address.ip().to_string(), address.port())
-                    .into_pyobject(py)?
-                    .into_any()
-                    .unbind(),
+                PeerAddr::Inet(address) => {
+                    let ip = address.ip().to_string();
+                    let host = shared(py, &mut self.recent.open(py).client_host, &ip);
+                    let client = (host, address.port()).into_pyobject(py)?;
+                    client.into_any().unbind()
+                }
                 // Unix clients are anonymous (ASGI, HTTP connection scope).
                 PeerAddr::Unix(_) | PeerAddr::None => py.None(),
             },
-            server: server_address(py, local)?,
-            tls: tls.map(|tls| tls_extension(py, tls)).transpose()?,
+            server: self.server(py, local)?,
+            tls: tls.map(|tls| self.tls_extension(py, tls)).transpose()?,
         })
+    }
+
+    fn server(&self, py: Python<'_>, address: &PeerAddr) -> PyResult<Py<PyAny>> {
+        if let Some((last, server)) = &self.recent.open(py).server
+            && last == address
+        {
+            return Ok(server.clone_ref(py));
+        }
+        let server = server_address(py, address)?;
+        self.recent.open(py).server = Some((address.clone(), server.clone_ref(py)));
+        Ok(server)
+    }
+
+    /// The extension `tls` (ASGI TLS extension 0.2).
+    fn tls_extension(&self, py: Python<'_>, tls: Tls<'_>) -> PyResult<Py<PyDict>> {
+        let (dict, info) = (PyDict::new(py), tls.info.as_ref());
+        let server_cert = tls
+            .server_cert
+            .map(|text| shared(py, &mut self.recent.open(py).server_cert, text));
+        dict.set_item(intern!(py, "server_cert"), server_cert)?;
+        let certs = info.map_or(&[][..], |info| &info.peer_certs);
+        let chain: Vec<String> = certs.iter().map(|cert| pem(cert.as_ref())).collect();
+        dict.set_item(intern!(py, "client_cert_chain"), chain)?;
+        let subject = info.and_then(TlsInfo::peer_subject);
+        dict.set_item(intern!(py, "client_cert_name"), subject)?;
+        dict.set_item(intern!(py, "client_cert_error"), py.None())?;
+        dict.set_item(intern!(py, "tls_version"), info.map(|info| info.version))?;
+        let suite = info.map(|info| info.cipher_suite);
+        dict.set_item(intern!(py, "cipher_suite"), suite)?;
+        Ok(dict.unbind())
     }
 }
 
@@ -279,26 +331,4 @@ fn server_address(py: Python<'_>, address: &PeerAddr) -> PyResult<Py<PyAny>> {
         .unbind(),
         PeerAddr::None => py.None(),
     })
-}
-
-/// The extension `tls` (ASGI TLS extension 0.2).
-fn tls_extension(py: Python<'_>, tls: Tls<'_>) -> PyResult<Py<PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("server_cert", tls.server_cert)?;
-    let chain = tls.info.as_ref().map(|info| {
-        info.peer_certs
-            .iter()
-            .map(|cert| pem(cert.as_ref()))
-            .collect::<Vec<_>>()
-    });
-    dict.set_item("client_cert_chain", chain.unwrap_or_default())?;
-    let subject = tls.info.as_ref().and_then(TlsInfo::peer_subject);
-    dict.set_item("client_cert_name", subject)?;
-    dict.set_item("client_cert_error", py.None())?;
-    dict.set_item("tls_version", tls.info.as_ref().map(|info| info.version))?;
-    dict.set_item(
-        "cipher_suite",
-        tls.info.as_ref().map(|info| info.cipher_suite),
-    )?;
-    Ok(dict.unbind())
 }
