@@ -54,6 +54,36 @@ def test_many_connections_many_requests(threads: int) -> None:
         until(lambda: served.server.connections == 0, timeout=5)
 
 
+def test_responses_do_not_wait_for_a_streamed_one(threads: int) -> None:
+    """Responses are flushed together, but before the application may wait."""
+    going_on = threading.Event()
+    conns: list[socket.socket] = []
+
+    def app(environ: Any, start_response: Any) -> Any:
+        path = environ["PATH_INFO"]
+        if path == "/both":
+            # The next poll reports both.
+            for conn, target in zip(conns, (b"/quick", b"/streamed"), strict=True):
+                conn.sendall(LAST.replace(b"/", target, 1))
+        start_response("200 OK", TEXT)
+        return stream() if path == "/streamed" else [b"ok"]
+
+    def stream() -> Any:
+        yield b"begun"
+        assert going_on.wait(10)
+        yield b"ended"
+
+    with serving(app, threads=threads) as served:
+        first = served.connect()
+        conns += [served.connect() for _ in range(2)]
+        exchange(first, GET.replace(b"/", b"/both", 1))
+        quick, streamed = conns
+        quick.settimeout(5)
+        assert read_all(quick).endswith(b"ok")
+        going_on.set()
+        assert b"ended" in read_all(streamed)
+
+
 def test_threads_run_at_the_same_time() -> None:
     barrier = threading.Barrier(3, timeout=5)
     names: set[str] = set()

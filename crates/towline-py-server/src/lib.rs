@@ -4,6 +4,7 @@
 mod addresses;
 mod asgi;
 mod default_headers;
+mod eager_flush;
 mod feature_config;
 mod forked;
 mod http3;

@@ -1,0 +1,171 @@
+//! The engine of an application thread in inline mode: the next request, and when responses are flushed.
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use towline_io::{Conn, ConnId, Engine};
+use towline_proto::StreamId;
+
+use super::control::{MAX_WAIT, ServerControl};
+use super::request::{ConnState, Request, RequestReader};
+use crate::eager_flush::EagerFlush;
+
+/// The engine, driven by the thread that also runs the application.
+pub struct InlineIo {
+    pub engine: Engine<ConnState>,
+    current: Option<ConnId>,
+    /// Connections that became readable while an application call waited for its own connection.
+    deferred: VecDeque<ConnId>,
+    pub reader: RequestReader,
+    /// Requests of the current connection in this service.
+    requests: usize,
+    /// Start of this service.
+    service_started: Instant,
+    /// Connections of this turn that are served and not flushed yet,
+    served: Vec<ConnId>,
+    /// and the start of the first one's service.
+    oldest: Instant,
+    eager_flush: EagerFlush,
+}
+
+/// Responses are flushed at least this often within a turn.
+const FLUSH_INTERVAL: Duration = Duration::from_micros(500);
+
+/// A response of this size is flushed at once: sending it costs more than a wake-up, and less while it is in the cache.
+const LARGE_BYTES: usize = 16 * 1024;
+
+/// Pipelined requests of one connection before the next connection is serviced, within the time limit of a
+/// service; their responses are flushed together.
+const REQUESTS_PER_SERVICE: usize = 16;
+
+impl InlineIo {
+    pub fn new(engine: Engine<ConnState>, reader: RequestReader) -> Self {
+        Self {
+            engine,
+            current: None,
+            deferred: VecDeque::new(),
+            reader,
+            requests: 0,
+            service_started: Instant::now(),
+            served: Vec::new(),
+            oldest: Instant::now(),
+            eager_flush: EagerFlush::default(),
+        }
+    }
+
+    /// The next request of any connection; `None` when this turn has no more.
+    pub fn next_request(&mut self) -> Option<Request> {
+        loop {
+            if let Some(id) = self.current {
+                let is_over = self.requests == REQUESTS_PER_SERVICE
+                    || (self.requests > 0 && self.has_more(id) && self.engine.is_service_over());
+                if is_over {
+                    self.engine.requeue(id);
+                } else if let Some(peer) = self.engine.conn(id)
+                    && let Some(request) = self.reader.next_request(peer)
+                {
+                    self.requests += 1;
+                    return Some(request);
+                }
+                self.finish_service(id);
+            }
+            self.current = Some(self.next_ready()?);
+            self.service_started = self.engine.clock();
+        }
+    }
+
+    pub fn end_turn(&mut self) {
+        self.flush_served();
+        self.engine.turn_end();
+    }
+
+    /// Whether there is work on a connection without more input.
+    fn has_more(&mut self, id: ConnId) -> bool {
+        let peer = self.engine.conn(id);
+        peer.is_some_and(|peer| peer.proto.has_events() || !peer.state.ready.is_empty())
+    }
+
+    /// Flushes the current connection, and those before it: the application may now take any time.
+    pub fn flush(&mut self) {
+        self.engine.refresh_clock();
+        if let Some(id) = self.current {
+            self.engine.flush_and_rearm(id);
+        }
+        self.flush_served();
+    }
+
+    fn flush_served(&mut self) {
+        for id in self.served.drain(..) {
+            self.engine.flush_and_rearm(id);
+        }
+        self.engine.refresh_clock();
+    }
+
+    fn finish_service(&mut self, id: ConnId) {
+        self.current = None;
+        self.requests = 0;
+        let now = self.engine.clock();
+        self.eager_flush.expire(now);
+        self.eager_flush.record(self.service_started, now);
+        let conn = self.engine.conn(id);
+        if conn.is_some_and(|conn| conn.proto.pending_bytes() >= LARGE_BYTES) {
+            self.engine.flush_and_rearm(id);
+            return;
+        }
+        self.engine.release(id);
+        if self.served.is_empty() {
+            self.oldest = self.service_started;
+        }
+        self.served.push(id);
+        if self.eager_flush.is_on() || now.duration_since(self.oldest) >= FLUSH_INTERVAL {
+            self.flush_served();
+        }
+    }
+
+    pub fn peer(&mut self) -> Option<&mut Conn<ConnState>> {
+        self.engine.conn(self.current?)
+    }
+
+    pub fn process_events(&mut self, stream: Option<StreamId>) -> bool {
+        let peer = self.current.and_then(|id| self.engine.conn(id));
+        peer.is_none_or(|peer| self.reader.process_events(peer, stream))
+    }
+
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    fn next_ready(&mut self) -> Option<ConnId> {
+        while let Some(id) = self.deferred.pop_front() {
+            if let Some(peer) = self.engine.conn(id) {
+                peer.state.deferred = false;
+                return Some(id);
+            }
+        }
+        self.engine.next_ready()
+    }
+
+    /// Runs one turn of the engine during an application call.
+    pub fn run_turn(&mut self, control: &ServerControl) -> io::Result<()> {
+        self.flush();
+        control.apply_commands(&mut self.engine);
+        self.engine.turn_start(Some(MAX_WAIT))?;
+        while let Some(id) = self.engine.next_ready() {
+            if self.current == Some(id) {
+                continue;
+            }
+            if let Some(peer) = self.engine.conn(id) {
+                // Bodies are received meanwhile, and a slow client keeps its place.
+                self.reader.process_events(peer, None);
+                if !peer.state.ready.is_empty()
+                    && !std::mem::replace(&mut peer.state.deferred, true)
+                {
+                    self.deferred.push_back(id);
+                }
+            }
+            self.engine.flush_and_rearm(id);
+        }
+        self.engine.turn_end();
+        Ok(())
+    }
+}
