@@ -4,7 +4,6 @@
 mod addresses;
 mod asgi;
 mod default_headers;
-mod eager_flush;
 mod feature_config;
 mod forked;
 mod http3;

@@ -1,8 +1,6 @@
 //! Whether responses may wait for the end of the turn.
 //!
-//! Responses of a turn are flushed together: otherwise a client that sleeps between two of them is woken for each, and a
-//! wake-up on another core costs several times as much as a response. But an application may go on computing after its
-//! last `send()`, or the next call may take long, and nothing can be sent meanwhile. After a service
+//! An application may go on computing after its last `send()`, and nothing can be sent meanwhile. After a service
 //! that took long, responses are sent at once for ten times as long: a pause of the garbage collector has little
 //! effect, and an application that computes long every time never delays its responses.
 use std::time::{Duration, Instant};
