@@ -1,7 +1,7 @@
 //! When the output of a connection is flushed.
 //!
 //! A wake-up of a client that sleeps on another core costs several times as much as a response. So output waits,
-//! where it may, for that of the other requests of the turn.
+//! where it may, for that of the other requests of the turn, and outside of a turn (`gather`) of the loop's iteration.
 use std::time::Instant;
 
 use pyo3::prelude::*;
@@ -32,7 +32,7 @@ impl AsgiServer {
     pub fn flush(&self, py: Python<'_>, handle: &ExchangeHandle) {
         let exchange = handle.exchange.get();
         if exchange.state.open(py).dirty {
-            self.flush_and_rearm(py, exchange);
+            self.flush_or_gather(py, exchange);
         }
     }
 
@@ -126,7 +126,7 @@ impl AsgiServer {
                 return;
             }
         }
-        self.flush_and_rearm(py, exchange.get());
+        self.flush_or_gather(py, exchange.get());
     }
 
     /// Flushes the connection and returns it to the engine.
@@ -135,22 +135,33 @@ impl AsgiServer {
             // A child must not write to the connection of its parent.
             return;
         }
-        let (id, sent) = {
+        let id = {
             let mut state = exchange.state.open(py);
             state.dirty = false;
-            let Ok(mut engine) = self.engine(py) else {
-                return;
-            };
-            engine.flush_and_rearm(state.id);
-            let conn = engine.conn(state.id);
-            (state.id, conn.map(|conn| take_sent_files(py, conn)))
+            state.id
         };
-        let notified = match sent {
+        if let Err(error) = self.flush_conn(py, id, Some(exchange)) {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    /// Flushes a connection, and tells its exchanges what follows from that: `exchange`, and those that run.
+    pub fn flush_conn(
+        &self,
+        py: Python<'_>,
+        id: ConnId,
+        exchange: Option<&Exchange>,
+    ) -> PyResult<()> {
+        let sent = {
+            let Ok(mut engine) = self.engine(py) else {
+                return Ok(());
+            };
+            engine.flush_and_rearm(id);
+            engine.conn(id).map(|conn| take_sent_files(py, conn))
+        };
+        match sent {
             Some(sent) => notify_files_sent(py, &sent),
             None => self.on_connection_closed(py, id, exchange),
-        };
-        if let Err(error) = notified {
-            error.write_unraisable(py, None);
         }
     }
 
@@ -159,9 +170,9 @@ impl AsgiServer {
         &self,
         py: Python<'_>,
         id: ConnId,
-        exchange: &Exchange,
+        exchange: Option<&Exchange>,
     ) -> PyResult<()> {
-        let mut waiters = exchange.mark_disconnected(py);
+        let mut waiters = exchange.map_or_else(Vec::new, |exchange| exchange.mark_disconnected(py));
         for other in self.running(py) {
             if other.get().state.open(py).id == id {
                 waiters.append(&mut other.get().mark_disconnected(py));

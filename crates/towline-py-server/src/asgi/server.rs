@@ -109,6 +109,12 @@ impl AsgiServer {
         turn::turn(slf)
     }
 
+    /// Flushes what requests have sent since the last turn.
+    #[pyo3(name = "flush_gathered")]
+    fn py_flush_gathered(&self, py: Python<'_>) -> PyResult<()> {
+        self.flush_gathered(py)
+    }
+
     /// Writes the lines about refused requests to the server log, and again when suppressed ones are due.
     fn log_refusals(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.get().state.open(slf.py()).logs_refusals_later = false;

@@ -19,6 +19,7 @@ use towline_proto::StreamId;
 
 use super::eager_flush::EagerFlush;
 use super::exchange_state::ExchangeState;
+use super::gather::Gathered;
 use super::scope::{Endpoints, Scopes};
 use super::task::asyncio::{Asyncio, TaskSnapshot};
 use super::task::step::Step;
@@ -132,6 +133,8 @@ pub struct ServerState {
     /// Wake-ups deferred to later turns.
     pub wake_queue: WakeQueue,
     pub eager_flush: EagerFlush,
+    /// The output that was sent outside of a turn.
+    pub gathered: Gathered,
     /// Other connections are serviced in this turn as well.
     pub has_other_conns: bool,
     pub cancelling: bool,
