@@ -4,6 +4,7 @@
 //! where it may, for that of the other requests of the turn, and outside of a turn (`gather`) of the loop's iteration.
 use std::time::Instant;
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use towline_io::{Conn, ConnId};
 
@@ -179,5 +180,67 @@ impl AsgiServer {
             }
         }
         self.wake_disconnected(py, waiters)
+    }
+
+    /// Flushes what a request has sent. Outside of a turn the output waits for that of other requests, if there are any.
+    pub fn flush_or_gather(&self, py: Python<'_>, exchange: &Exchange) {
+        let waits = {
+            let state = self.state.open(py);
+            !state.in_turn && state.in_flight > 1 && !state.eager_flush.is_on()
+        };
+        if !waits || !self.process.is_current() {
+            return self.flush_and_rearm(py, exchange);
+        }
+        let (is_full, is_scheduled) = {
+            let mut state = exchange.state.open(py);
+            state.dirty = false;
+            let gathered = &mut self.state.open(py).gathered;
+            let is_scheduled = gathered.schedule();
+            (gathered.add(state.id, Instant::now()), is_scheduled)
+        };
+        let mut result = Ok(());
+        if !is_scheduled {
+            result = self.schedule_flush(exchange.server.bind(py));
+        }
+        if is_full {
+            result = result.and(self.flush_all(py));
+        }
+        if let Err(error) = result {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    /// Has the loop flush in its next iteration.
+    fn schedule_flush(&self, server: &Bound<'_, Self>) -> PyResult<()> {
+        let py = server.py();
+        let method = server.getattr(intern!(py, "flush_gathered"))?;
+        let event_loop = self.event_loop.bind(py);
+        event_loop.call_method1(intern!(py, "call_soon"), (method,))?;
+        Ok(())
+    }
+
+    /// Flushes in the iteration after the output was sent.
+    pub fn flush_gathered(&self, py: Python<'_>) -> PyResult<()> {
+        {
+            let mut state = self.state.open(py);
+            if let Some(last) = state.gathered.begin_scheduled() {
+                // A callback that computed for long after the output was sent has delayed it.
+                state.eager_flush.record(last, Instant::now());
+            }
+        }
+        self.flush_all(py)
+    }
+
+    fn flush_all(&self, py: Python<'_>) -> PyResult<()> {
+        let mut conns = self.state.open(py).gathered.take();
+        if !self.process.is_current() {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for id in conns.drain(..) {
+            result = result.and(self.flush_conn(py, id, None));
+        }
+        self.state.open(py).gathered.recycle(conns);
+        result
     }
 }
