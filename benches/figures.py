@@ -61,7 +61,7 @@ MEASUREMENTS: dict[str, tuple[str, ...]] = {
         *("-S", "*-fastapi", *CAPACITY),
     ),
     "frameworks": (
-        *(*FRAMEWORKS, "-s", "message", *CAPACITY, "-S"),
+        *(*FRAMEWORKS, "-s", "message", "--interface", "asgi,wsgi", *CAPACITY, "-S"),
         ",".join(
             f"{server}-{framework}"
             for framework, servers in {
@@ -141,7 +141,7 @@ WITHOUT_APPLICATION = frozenset({"nginx", "floor", "native"})
 RESUMED_S = 6 * 3600
 FLOOR_BEGIN = "<!-- distance to the floor: python -m benches.figures -->"
 FLOOR_END = "<!-- end of the distance to the floor -->"
-MAX_COLUMNS = 10
+MAX_COLUMNS = 8
 """An experiment `message` with more subjects has a row for each framework."""
 BACKENDS = {"async": "Asynchronous", "sync": "Blocking"}
 
