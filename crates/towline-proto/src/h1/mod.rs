@@ -41,7 +41,6 @@ use crate::body::Method;
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
 use crate::idle_timer::IdleTimer;
 use crate::pending_events::PendingEvents;
-use crate::progress_timer::ProgressTimer;
 use crate::{
     BufferPool, ConnectionError, Interest, Limits, Side, StreamError, StreamId, UserError, Version,
 };
@@ -308,13 +307,8 @@ impl Connection {
         if pending == 0 {
             self.timers.send = None;
             self.all_sent();
-        } else if n > 0 {
-            self.timers
-                .send
-                .iter_mut()
-                .for_each(|timer| timer.advance(now, n));
-        } else if self.timers.send.is_none() {
-            self.timers.send = Some(Box::new(ProgressTimer::started(now)));
+        } else {
+            self.timers.wrote_part(now, n);
         }
         let is_low = pending < self.limits.send_window_bytes / 2;
         if is_low && self.phase == Phase::Open && self.pending.has(PendingEvents::WRITER_WAITS) {

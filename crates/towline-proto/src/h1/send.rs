@@ -13,7 +13,6 @@ use crate::{
 use super::encode::{self, FieldPlacement, FramingFields};
 use super::{Connection, Ending, IdleTimer, PendingEvents, Phase, RecvState, SendState, rules};
 use crate::byte_class::is_token_bytes;
-use crate::progress_timer::ProgressTimer;
 use crate::target::{check_target, is_host};
 
 /// How a body is sent: the framing fields to add to the head, and the state after it.
@@ -327,15 +326,10 @@ impl Connection {
         self.now = now;
         if n > 0 && self.body_left() == Some(0) {
             self.timers.send = None;
-        } else if n > 0 {
+        } else {
             // Not stopped, so that the minimum rate is enforced.
             let bytes = usize::try_from(n).unwrap_or(usize::MAX);
-            self.timers
-                .send
-                .iter_mut()
-                .for_each(|timer| timer.advance(now, bytes));
-        } else if self.timers.send.is_none() {
-            self.timers.send = Some(Box::new(ProgressTimer::started(now)));
+            self.timers.wrote_part(now, bytes);
         }
         Ok(())
     }

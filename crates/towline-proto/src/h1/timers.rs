@@ -30,6 +30,15 @@ impl Timers {
             discard_until: now,
         }
     }
+
+    /// A write took `n` bytes and left others. The first one that takes nothing starts the timer.
+    pub fn wrote_part(&mut self, now: Instant, n: usize) {
+        match &mut self.send {
+            Some(timer) if n > 0 => timer.advance(now, n),
+            None if n == 0 => self.send = Some(Box::new(ProgressTimer::started(now))),
+            _ => {}
+        }
+    }
 }
 
 impl Connection {

@@ -11,7 +11,6 @@ use super::session::{ABNORMAL_CLOSURE, CloseInfo, Session, Stage, WsContext};
 
 /// The next message for the application.
 enum Message {
-    Nothing,
     Connect,
     Text(Py<PyString>),
     Bytes(Py<PyBytes>),
@@ -24,12 +23,11 @@ pub fn receive(exchange: &Bound<'_, Exchange>) -> PyResult<Option<Py<PyAny>>> {
     let server = exchange.get().server.get();
     let next = next(py, exchange.get())?;
     server.flush_outside_step(py, exchange);
-    if matches!(next, Message::Nothing) {
+    let Some(next) = next else {
         return Ok(None);
-    }
+    };
     let message = PyDict::new(py);
     let kind = match next {
-        Message::Nothing => return Ok(None),
         Message::Connect => intern!(py, "websocket.connect"),
         Message::Text(text) => {
             message.set_item(intern!(py, "text"), text)?;
@@ -49,13 +47,13 @@ pub fn receive(exchange: &Bound<'_, Exchange>) -> PyResult<Option<Py<PyAny>>> {
     Ok(Some(message.into_any().unbind()))
 }
 
-fn next(py: Python<'_>, exchange: &Exchange) -> PyResult<Message> {
+fn next(py: Python<'_>, exchange: &Exchange) -> PyResult<Option<Message>> {
     let mut state = exchange.state.open(py);
     let state = &mut *state;
     let is_disconnected = state.client != ClientState::Connected;
     let complete = state.response == ResponsePhase::Complete;
     let Some(session) = state.websocket.as_deref_mut() else {
-        return Ok(Message::Nothing);
+        return Ok(None);
     };
     match &mut session.stage {
         Stage::Handshake {
@@ -63,39 +61,36 @@ fn next(py: Python<'_>, exchange: &Exchange) -> PyResult<Message> {
             ..
         } => {
             *received = true;
-            return Ok(Message::Connect);
+            return Ok(Some(Message::Connect));
         }
         Stage::Handshake { .. } | Stage::Denied => {
-            return Ok(if is_disconnected || complete {
-                Message::Disconnect(CloseInfo::new(ABNORMAL_CLOSURE, ""))
-            } else {
-                Message::Nothing
-            });
+            let has_ended = is_disconnected || complete;
+            return Ok(has_ended.then(|| Message::Disconnect(CloseInfo::new(ABNORMAL_CLOSURE, ""))));
         }
         Stage::Open(_) => {}
     }
     let server = exchange.server.get();
     let mut ws_context = server.ws_context.open(py);
     let message = take(py, session, &mut ws_context);
-    if !matches!(message, Message::Nothing) {
+    if message.is_some() {
         return Ok(message);
     }
     let mut engine = server.engine(py)?;
     let now = engine.now();
     let Some(conn) = engine.conn(state.id) else {
-        return Ok(session.disconnect(ABNORMAL_CLOSURE, ""));
+        return Ok(Some(session.disconnect(ABNORMAL_CLOSURE, "")));
     };
     advance(state, conn, &mut ws_context, now, usize::MAX);
     let Some(session) = state.websocket.as_deref_mut() else {
-        return Ok(Message::Nothing);
+        return Ok(None);
     };
     Ok(take(py, session, &mut ws_context))
 }
 
 /// Takes the pending event. Creating strings and bytes, which are no containers, runs no garbage collection.
-fn take(py: Python<'_>, session: &mut Session, ws_context: &mut WsContext) -> Message {
+fn take(py: Python<'_>, session: &mut Session, ws_context: &mut WsContext) -> Option<Message> {
     let Stage::Open(socket) = &mut session.stage else {
-        return Message::Nothing;
+        return None;
     };
     let message = match socket.next_event() {
         Some(Event::Message { kind, data }) => Some(message(py, kind, data)),
@@ -113,13 +108,15 @@ fn take(py: Python<'_>, session: &mut Session, ws_context: &mut WsContext) -> Me
         Some(Event::Ping(_) | Event::Pong(_)) | None => None,
     };
     socket.release(&mut ws_context.shared);
-    if let Some(message) = message {
+    if message.is_some() {
         return message;
     }
     match &session.close {
-        Some(CloseInfo { code, reason }) => Message::Disconnect(CloseInfo::new(*code, reason)),
-        None if session.is_finished => session.disconnect(ABNORMAL_CLOSURE, ""),
-        None => Message::Nothing,
+        Some(CloseInfo { code, reason }) => {
+            Some(Message::Disconnect(CloseInfo::new(*code, reason)))
+        }
+        None if session.is_finished => Some(session.disconnect(ABNORMAL_CLOSURE, "")),
+        None => None,
     }
 }
 
