@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ..config import ServerConfig
 from ..errors import StartupError
+from .gil import imports_watched
 from .importer import import_application
 from .interface import Interface, resolve
 from .mount import combine
@@ -28,8 +30,16 @@ class Application:
     interface: Interface
 
 
-def load(config: ServerConfig) -> Application:
-    """Import all applications of the configuration. Raises `StartupError` or `ConfigError`."""
+def load(config: ServerConfig, *, tells_gil: bool = True) -> Application:
+    """Import all applications of the configuration. Raises `StartupError` or `ConfigError`.
+
+    `tells_gil`: the log has a warning if one of their modules turns the GIL of a free-threaded interpreter on.
+    """
+    with imports_watched() if tells_gil else contextlib.nullcontext():
+        return _load(config)
+
+
+def _load(config: ServerConfig) -> Application:
     tracing = _tracing() if config.otel else None
     app = import_application(config.app or _not_found, app_dir=config.app_dir, factory=config.factory)
     call, interface = resolve(app, config.interface, _name(config))

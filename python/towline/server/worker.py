@@ -122,7 +122,8 @@ def _serve(context: WorkerContext) -> int:
         become(target)
     if context.imports_again and context.application is None:
         forget_modules((*search_path(context.config.app_dir), *context.config.reload_dir))
-    application = context.application or load(context.config)
+    # One of several workers tells it.
+    application = context.application or load(context.config, tells_gil=context.slot.index == 0)
     context.hooks.call("post_worker_init", context.for_hooks)
     try:
         if application.interface == "wsgi":
