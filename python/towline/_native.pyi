@@ -109,8 +109,8 @@ class Slot:
     def end(self) -> None:
         """Release the slot after the worker has ended."""
     def turned(self) -> None: ...
-    def start_heartbeat(self, period: float) -> None:
-        """Write heartbeats every `period` seconds from a native thread. Call it after the fork."""
+    def start_heartbeat(self, period: float, others: Sequence[Slot] = ...) -> None:
+        """Write heartbeats every `period` seconds into this slot and `others`, from a native thread. Call it after the fork."""
     def start_forwarding(self, binds: Sequence[Bind]) -> None:
         """Forward what arrives at the UDP sockets to workers that are ready, from a native thread. Call it after the fork."""
     def stop_forwarding(self) -> None:

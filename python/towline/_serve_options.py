@@ -20,6 +20,7 @@ class ServeOptions(TypedDict, total=False):
     factory: bool
     app_dir: str | os.PathLike[str]
     lifespan: str
+    lifespan_scope: str
     pathsend: str
     root_path: str
     mount: Sequence[tuple[str, str]]
@@ -31,6 +32,7 @@ class ServeOptions(TypedDict, total=False):
     fd: int | None
     backlog: int
     workers: int
+    worker_mode: str
     threads: int
     loop: str
     limit_max_requests: int | None

@@ -172,16 +172,19 @@ impl Slot {
         self.handle.turned(monotonic_ns());
     }
 
-    /// Starts a native thread, which needs no GIL, that writes heartbeats until the process ends. Called by the worker
-    /// after the fork.
-    fn start_heartbeat(&self, period: f64) -> PyResult<()> {
-        // The slot was assigned before the fork, when the process id was unknown.
-        self.handle.pid.store(u64::from(process::id()), Relaxed);
-        let heartbeat = Heartbeat::start(
-            self.handle(),
-            Duration::from_secs_f64(period.clamp(0.01, 60.0)),
-        )
-        .map_err(|e| PyOSError::new_err(e.to_string()))?;
+    /// Starts a native thread, which needs no GIL, that writes heartbeats into this slot and `others` until the process
+    /// ends. Called by the worker after the fork.
+    #[pyo3(signature = (period, others=vec![]))]
+    fn start_heartbeat(&self, period: f64, others: Vec<PyRef<'_, Self>>) -> PyResult<()> {
+        let mut slots = vec![self.handle()];
+        slots.extend(others.iter().map(|other| other.handle()));
+        for slot in &slots {
+            // The slot was assigned before the fork, when the process id was unknown.
+            slot.pid.store(u64::from(process::id()), Relaxed);
+        }
+        let period = Duration::from_secs_f64(period.clamp(0.01, 60.0));
+        let heartbeat =
+            Heartbeat::start(slots, period).map_err(|e| PyOSError::new_err(e.to_string()))?;
         *self
             .heartbeat
             .lock()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from . import ServerConfig
 
 TLS_VERSIONS = ("1.2", "1.3")
+MOST_WORKER_THREADS = 128
+"""A process and its replacement have slots of counters for as many each."""
 FORWARDED_KINDS = ("x-forwarded", "forwarded", "none")
 
 
@@ -83,6 +85,8 @@ def _combinations(config: ServerConfig) -> Iterator[str]:
     for prefix, _ in (*config.mount, *config.static):
         if not prefix.startswith("/"):
             yield f"a mounted prefix must start with /, not {prefix!r}"
+    if config.worker_mode == "threads" and config.workers > MOST_WORKER_THREADS:
+        yield f"workers: at most {MOST_WORKER_THREADS} with worker_mode threads, not {config.workers}"
     if config.reload and config.preload:
         yield "preload: keeps the code that was imported first, and reload replaces it"
 

@@ -31,6 +31,9 @@ class ApplicationOptions(Section, group="application", summary="the application 
     lifespan: str = option(
         "auto", "ASGI lifespan; auto also serves an application that does not support it",
         choices=("auto", "on", "off"))
+    lifespan_scope: str = option(
+        "loop", "with --worker-mode threads: a lifespan in each event loop, or one for the process, in its first loop",
+        choices=("loop", "process"))
     pathsend: str = option(
         "auto", "offer ASGI's http.response.pathsend; auto: unless the client accepts compression",
         choices=("auto", "on", "off"))
@@ -61,13 +64,16 @@ class ListeningOptions(Section, group="listening", summary="addresses"):
 @dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
 class WorkerOptions(Section, group="workers", summary="processes, threads and their replacement"):
     workers: int = number(
-        1, "processes; auto: one per CPU", metavar="N|auto", parse=values.workers,
+        1, "how many; auto: one per CPU", metavar="N|auto", parse=values.workers,
         aliases=("-w",), variables=("WEB_CONCURRENCY",), least=0)
+    worker_mode: str = option(
+        "processes", "threads: one process, an event loop in each thread, for Python without the GIL", metavar="KIND",
+        choices=("processes", "threads"))
     threads: int = number(1, "WSGI threads per worker; 1, the fastest, runs the application on the I/O thread")
     loop: str = option(
         "auto", "event loop; auto uses uvloop if it is installed", choices=("auto", "asyncio", "uvloop"))
     limit_max_requests: int | None = limit(
-        None, "replace a worker after this many requests (against memory leaks in the application)",
+        None, "replace a worker after this many requests (against memory leaks)",
         aliases=("--max-requests",))
     limit_max_requests_jitter: int = number(
         0, "random number of additional requests, to spread the replacement of workers",

@@ -76,7 +76,7 @@ def check(config: ServerConfig) -> int:
     import sys
 
     from .. import _native
-    from . import logs
+    from . import gil, logs
     from .acme_store import prepare as prepare_acme
     from .application import load
     from .asgi import new_loop
@@ -85,6 +85,7 @@ def check(config: ServerConfig) -> int:
     prepare(config)
     config = logs.configure(prepare_acme(config))
     application = load(config)
+    gil.tell_turns(config)
     binds = [Bind(-1, address.address, settings=address) for address in config.addresses]
     try:
         if application.interface == "wsgi":

@@ -108,10 +108,17 @@ class AsgiWorker:
     """Serves `app` on open sockets in the running loop."""
 
     def __init__(
-        self, app: Any, config: ServerConfig, binds: Sequence[Bind], *, slot: _native.Slot | None = None
+        self,
+        app: Any,
+        config: ServerConfig,
+        binds: Sequence[Bind],
+        *,
+        slot: _native.Slot | None = None,
+        lifespan: Lifespan | None = None,
     ) -> None:
         self._app, self._config, self._binds = app, config, binds
         self._slot = slot
+        self._lifespan = lifespan or Lifespan(app, config.lifespan)
         self._stopping = asyncio.Event()
         self._now = False
         self._close_idle = False
@@ -156,12 +163,11 @@ class AsgiWorker:
 
     async def serve(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop()` or until this call is cancelled. Raises `StartupError`."""
-        lifespan = Lifespan(self._app, self._config.lifespan)
-        await lifespan.startup()
+        await self._lifespan.startup()
         try:
-            await self._serve(lifespan.state, on_ready)
+            await self._serve(self._lifespan.state, on_ready)
         finally:
-            await lifespan.shutdown()
+            await self._lifespan.shutdown()
 
     async def _serve(self, state: dict[str, Any], on_ready: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()

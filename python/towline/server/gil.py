@@ -1,4 +1,4 @@
-"""The import that turns the GIL on again in a free-threaded interpreter."""
+"""Whether threads run Python code at once, and the import that turns the GIL on again in a free-threaded interpreter."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
+
+from ..config import ServerConfig
 
 logger = logging.getLogger("towline.server")
 
@@ -25,6 +27,14 @@ def is_free_threaded() -> bool:
 def is_off() -> bool:
     """Whether threads run Python code at once."""
     return is_free_threaded() and not getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def tell_turns(config: ServerConfig) -> None:
+    """Log a warning if the threads of `--worker-mode threads` run one at a time."""
+    if config.worker_mode == "threads" and config.workers != 1 and not is_off():
+        logger.warning(
+            "the GIL is on: threads take turns; use --worker-mode processes or a free-threaded Python"
+        )
 
 
 @contextlib.contextmanager

@@ -1,13 +1,14 @@
 """Health of the workers, from shared memory and from the kernel.
 
-Each worker has a slot in memory that is shared by fork. A native thread of the worker, which needs no GIL, writes
-heartbeats there; its event loop writes the time of its last turn, and counters. The two times give the health:
+Each event loop of a worker has a slot in memory that is shared by fork. A native thread of the worker, which needs no GIL,
+writes heartbeats there; the loop writes the time of its last turn, and counters. The two times give the health:
 
-| heartbeat | last turn | the worker is                                   |
-|-----------|-----------|-------------------------------------------------|
-| fresh     | fresh     | healthy                                         |
-| fresh     | old       | stuck in the application: replaced              |
-| old       | old       | stopped as a whole (SIGSTOP, debugger, freezer) |
+| heartbeat | last turn         | the worker is                                   |
+|-----------|-------------------|-------------------------------------------------|
+| fresh     | fresh             | healthy                                         |
+| fresh     | old               | stuck in the application: replaced              |
+| fresh     | old in some loops | partly stuck: replaced, while the others serve  |
+| old       | old               | stopped as a whole (SIGSTOP, debugger, freezer) |
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import enum
 import os
 import time
+from collections.abc import Sequence
 
 from .. import _native
 
@@ -26,6 +28,7 @@ MIB = 1024 * 1024
 class Health(enum.Enum):
     HEALTHY = "healthy"
     STUCK = "stuck"
+    PARTLY_STUCK = "partly stuck"
     PAUSED = "paused"
 
 
@@ -36,23 +39,36 @@ class WorkerSlots:
         self.stats = _native.SharedStats(slots)
         self._free = list(range(slots - 1, -1, -1))
 
-    def acquire(self) -> _native.Slot:
-        """A slot for a new worker. Its counters continue those of the previous worker with this slot."""
-        slot = self.stats.slot(self._free.pop())
-        slot.begin(0)
-        return slot
+    def acquire(self, count: int) -> list[_native.Slot]:
+        """Slots for a new worker, one for each loop. Their counters continue those of the previous loops with these slots.
+        Raises IndexError if too few are free."""
+        if count > len(self._free):
+            raise IndexError("no slot of counters is free")
+        slots = [self.stats.slot(self._free.pop()) for _ in range(count)]
+        for slot in slots:
+            slot.begin(0)
+        return slots
 
-    def release(self, slot: _native.Slot) -> None:
-        slot.end()
-        self._free.append(slot.index)
+    def release(self, slots: Sequence[_native.Slot]) -> None:
+        for slot in reversed(slots):
+            slot.end()
+            self._free.append(slot.index)
 
 
-def health(slot: _native.Slot, timeout: float) -> Health:
-    """The health of a worker. `timeout`: seconds after which a heartbeat or a turn is old."""
+def is_old(slot: _native.Slot, timeout: float) -> bool:
+    """Whether a loop has not turned for `timeout` seconds."""
+    return slot.last_turn < time.monotonic_ns() - int(timeout * 1e9)
+
+
+def health(slots: Sequence[_native.Slot], timeout: float) -> Health:
+    """The health of a worker, by the slots of its loops. `timeout`: seconds after which a heartbeat or a turn is old."""
     limit = time.monotonic_ns() - int(timeout * 1e9)
-    if slot.last_turn >= limit:
+    old = [slot for slot in slots if is_old(slot, timeout)]
+    if not old:
         return Health.HEALTHY
-    return Health.STUCK if slot.heartbeat >= limit else Health.PAUSED
+    if slots[0].heartbeat < limit:
+        return Health.PAUSED
+    return Health.STUCK if len(old) == len(slots) else Health.PARTLY_STUCK
 
 
 def resident_bytes(pid: int) -> int:

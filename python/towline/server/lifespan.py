@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from ..errors import StartupError
@@ -24,6 +26,17 @@ logger = logging.getLogger("towline.server")
 
 SHUTDOWN_TIMEOUT = 10.0
 """Seconds for the application to shut down after its last request, before its task is cancelled."""
+
+
+def share(lifespans: Sequence[Lifespan]) -> list[Lifespan]:
+    """One lifespan for several loops (`--lifespan-scope process`): the first runs it, and the others have its state.
+
+    They serve once it has started, and it shuts down once they have ended.
+    """
+    first, *others = lifespans
+    started: Future[None] = Future()
+    followers = [_Follower(first, started) for _ in others]
+    return [_Leader(first, started, [follower.ended for follower in followers]), *followers]
 
 
 class Lifespan:
@@ -120,3 +133,40 @@ class Lifespan:
             future.set_result(None)
         else:
             future.set_exception(error)
+
+
+class _Leader(Lifespan):
+    """The shared lifespan, in its own loop."""
+
+    def __init__(self, own: Lifespan, started: Future[None], ends: Sequence[Future[None]]) -> None:
+        self.state, self._own, self._shared_start, self._ends = own.state, own, started, ends
+
+    async def startup(self) -> None:
+        try:
+            await self._own.startup()
+        except BaseException as error:
+            self._shared_start.set_exception(error)
+            raise
+        self._shared_start.set_result(None)
+
+    async def shutdown(self) -> None:
+        await asyncio.gather(*map(asyncio.wrap_future, self._ends))
+        await self._own.shutdown()
+
+
+class _Follower(Lifespan):
+    """The shared lifespan, in another loop. `ended`: set when this loop needs it no longer."""
+
+    def __init__(self, leader: Lifespan, started: Future[None]) -> None:
+        self.state, self._shared_start = leader.state, started
+        self.ended: Future[None] = Future()
+
+    async def startup(self) -> None:
+        try:
+            await asyncio.wrap_future(self._shared_start)
+        except BaseException:
+            self.ended.set_result(None)
+            raise
+
+    async def shutdown(self) -> None:
+        self.ended.set_result(None)

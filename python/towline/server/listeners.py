@@ -34,7 +34,7 @@ class Listeners:
     unix_paths: list[str] = dataclasses.field(default_factory=list)
 
     def of_worker(self, number: int) -> list[Bind]:
-        """The sockets of the worker with this number: those for TCP, and its own for UDP. Raises `StartupError`."""
+        """The sockets of the event loop with this number: those for TCP, and its own for UDP. Raises `StartupError`."""
         return [*self.binds, *self.udp.sockets(number)]
 
     @property

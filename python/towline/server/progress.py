@@ -6,6 +6,7 @@ import logging
 import math
 import time
 
+from ..config import ServerConfig
 from .logs import counted
 from .notify import Notifier
 
@@ -18,7 +19,8 @@ class Progress:
     Times are seconds of `time.monotonic()`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: ServerConfig) -> None:
+        self._noun = "worker thread" if config.worker_mode == "threads" else "worker"
         self.notifier = Notifier()
         self._summary = ""
         self._reload_since: float | None = None
@@ -47,12 +49,16 @@ class Progress:
         """When the reload in progress has begun."""
         return self._reload_since
 
+    def counted(self, workers: int) -> str:
+        """`2 workers`, or what they are."""
+        return counted(workers, self._noun)
+
     def started(self, addresses: str, workers: int, details: str) -> None:
         """`details`: the interface, and its loop or threads (`asgi uvloop`)."""
         from .._version import __version__
 
         interface, _, rest = details.partition(" ")
-        count = counted(workers, "worker")
+        count = self.counted(workers)
         logger.info("Towline %s on %s (%s, %s, %s)", __version__, addresses, interface, count, rest)
         self._summary = f"{count} on {addresses}"
         self.notifier.ready(self._summary)
@@ -69,9 +75,9 @@ class Progress:
             return
         seconds = time.monotonic() - self._reload_since
         if replaced == workers:
-            logger.info("reloaded in %.1f s, %s", seconds, counted(workers, "worker"))
+            logger.info("reloaded in %.1f s, %s", seconds, self.counted(workers))
         else:
-            logger.error("the reload has failed: %d of %s replaced", replaced, counted(workers, "worker"))
+            logger.error("the reload has failed: %d of %s replaced", replaced, self.counted(workers))
         self._reload_since = None
         self.notifier.ready(self._summary)
 

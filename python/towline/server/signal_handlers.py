@@ -32,7 +32,8 @@ def install(
 ) -> None:
     """Call `action` for a signal, from `loop` if one is given; only in the main thread.
 
-    `shown`: the handler that `signal.getsignal` finds. A loop gets its signals through a descriptor beside it.
+    `shown`: the handler that `signal.getsignal` finds. A loop gets its signals through a descriptor beside it; without a
+    loop this handler is the only one.
     """
     before = signal.getsignal(number)
     if loop is not None:
@@ -41,7 +42,7 @@ def install(
             signal.signal(number, shown)
             signal.siginterrupt(number, False)  # as the loop does
     else:
-        signal.signal(number, lambda *_: action(*arguments))
+        signal.signal(number, shown or (lambda *_: action(*arguments)))
         # System calls of the application go on, as if the signal were ignored.
         signal.siginterrupt(number, False)
     _, original = _installed.get(number, (None, before))

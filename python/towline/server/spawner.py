@@ -15,16 +15,17 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from .. import _native
 from ..config import ServerConfig
 from . import signal_handlers
 from . import worker as worker_process
 from .application import Application
-from .health import Health, WorkerSlots, health
+from .health import Health, WorkerSlots, health, is_old
 from .hooks import HookCaller, HookWorker
 from .listeners import Listeners
+from .loops import CLOSE_IDLE
 from .signal_pipe import WATCHED
 
 logger = logging.getLogger("towline.server")
@@ -48,12 +49,13 @@ class Worker:
     """The supervisor's record of a worker process. Times are seconds of `time.monotonic()`."""
 
     pid: int
-    slot: _native.Slot
+    slots: Sequence[_native.Slot]
+    """One for each of its event loops."""
     channel: int
     started_at: float
     for_hooks: HookWorker
-    udp_index: int = 0
-    """Number of its UDP sockets. Its replacement has the same."""
+    numbers: Sequence[int]
+    """Numbers of its event loops and their UDP sockets. Its replacement has the same."""
     state: State = State.BOOTING
     replaces: Worker | None = None
     """The worker that serves until this one is ready."""
@@ -62,7 +64,7 @@ class Worker:
     outdated: bool = False
     """A reload was requested while it was booting: it is retired as soon as it serves."""
     last_request: int | None = None
-    """Retired when its slot's request counter reaches this."""
+    """Retired when its `requests` reach this."""
     kill_at: float | None = None
     unhealthy_since: float | None = None
     again: bool = False
@@ -70,7 +72,7 @@ class Worker:
     failures: int = 0
     """Start-ups that have failed in a row before this one."""
     connections_before: int = 0
-    """Connection counter of its slot when it was started."""
+    """The `connections` when it was started."""
     failed_replacements: int = 0
     retire_after: float = 0.0
     """No replacement is started before, because start-ups have failed."""
@@ -78,6 +80,20 @@ class Worker:
     cancelled: int | None = None
     """Requests that it has not finished, as it has reported."""
     _unread: bytes = b""
+
+    @property
+    def requests(self) -> int:
+        """Completed requests of all workers that have had these slots."""
+        return sum(slot.requests for slot in self.slots)
+
+    @property
+    def connections(self) -> int:
+        """Connections accepted by all workers that have had these slots."""
+        return sum(slot.connections for slot in self.slots)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(slot.in_flight for slot in self.slots)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal. The process is a child that has not been reaped, so its id cannot have been reused."""
@@ -112,15 +128,18 @@ class Worker:
             self.signal(signal.SIGABRT)
             self.kill_at = self.kill_at or now + QUICK_EXIT
 
-    def check_health(self, timeout: float, now: float) -> None:
-        """End it if it is stuck, or stopped as a whole, for longer than `timeout`."""
-        status = health(self.slot, timeout)
+    def check_health(self, timeout: float, now: float) -> str:
+        """End it if it is stuck, or stopped as a whole, for longer than `timeout`.
+
+        If only some of its loops are stuck, it is to be replaced: the reason, else nothing.
+        """
+        status = health(self.slots, timeout)
         if status is Health.HEALTHY or self.kill_at is not None:
             self.unhealthy_since = None
-            return
+            return ""
         if self.unhealthy_since is None:
             self.unhealthy_since = now
-            return
+            return ""
         lasted = now - self.unhealthy_since
         if status is Health.STUCK and lasted >= CONFIRMATION:
             logger.error(
@@ -134,6 +153,14 @@ class Worker:
             logger.error("worker %d is suspended: killed", self.pid)
             self.signal(signal.SIGKILL)
             self.kill_at = now + QUICK_EXIT
+        elif status is Health.PARTLY_STUCK and lasted >= CONFIRMATION:
+            stuck = [
+                str(number)
+                for number, slot in zip(self.numbers, self.slots, strict=True)
+                if is_old(slot, timeout)
+            ]
+            return f"loop {', '.join(stuck)} of {len(self.slots)} is stuck: it has not run for {timeout:g} s"
+        return ""
 
 
 @dataclasses.dataclass
@@ -169,50 +196,58 @@ class WorkerSpawner:
     application: Application | None = None
     """Imported before the fork (`--preload`)."""
 
-    def spawn(self, udp_index: int, *, has_predecessor: bool = False, imports_again: bool = False) -> Worker:
-        """Fork one worker. `has_predecessor`: another one with these sockets serves until it is ready.
+    def spawn(
+        self, numbers: Sequence[int], *, served: Sequence[int] = (), imports_again: bool = False
+    ) -> Worker:
+        """Fork one worker, with an event loop for each of `numbers`. Another worker serves those in `served` until it is
+        ready.
 
         `imports_again`: after a reload. Raises OSError if the fork fails, IndexError if no slot is free, `StartupError`
         without UDP sockets.
         """
-        self.listeners.udp.sockets(udp_index)
-        slot = self.slots.acquire()
+        for number in numbers:
+            self.listeners.udp.sockets(number)
+        slots = self.slots.acquire(len(numbers))
+        loops = [
+            worker_process.LoopContext(number, slot, number in served)
+            for number, slot in zip(numbers, slots, strict=True)
+        ]
         for_hooks = self.hooks.new_worker()
         self.hooks.notify("pre_fork", self.hooks.server, for_hooks)
         read, write = os.pipe()
         os.set_blocking(read, False)
         context = worker_process.WorkerContext(
             self.config,
-            [],
-            slot,
+            loops,
             write,
             self.lifeline[0],
             self.hooks,
             for_hooks,
             self.application,
-            has_predecessor,
             imports_again,
         )
         try:
-            pid = fork(lambda: self._child_main(context, udp_index, read))
+            pid = fork(lambda: self._child_main(context, read))
         except OSError:
             os.close(read)
-            self.slots.release(slot)
+            self.slots.release(slots)
             raise
         finally:
             os.close(write)
         for_hooks.pid = pid
-        return Worker(
-            pid, slot, read, time.monotonic(), for_hooks, udp_index, connections_before=slot.connections
-        )
+        worker = Worker(pid, slots, read, time.monotonic(), for_hooks, numbers)
+        worker.connections_before = worker.connections
+        return worker
 
-    def _child_main(self, context: worker_process.WorkerContext, udp_index: int, read: int) -> None:
+    def _child_main(self, context: worker_process.WorkerContext, read: int) -> None:
         for fd in (*self.inherited(), self.lifeline[1], read):
             os.close(fd)
-        binds = self.listeners.of_worker(udp_index)
-        self.listeners.udp.close_except(udp_index)
+        loops = [
+            dataclasses.replace(loop, binds=self.listeners.of_worker(loop.number)) for loop in context.loops
+        ]
+        self.listeners.udp.close_except(loop.number for loop in loops)
         context.for_hooks.pid = os.getpid()
-        worker_process.main(dataclasses.replace(context, binds=binds))
+        worker_process.main(dataclasses.replace(context, loops=loops))
 
 
 def fork(child: Callable[[], None]) -> int:
@@ -227,7 +262,7 @@ def fork(child: Callable[[], None]) -> int:
             return pid
         try:
             nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-            for number in (*WATCHED, worker_process.CLOSE_IDLE):
+            for number in (*WATCHED, CLOSE_IDLE):
                 if not (nohup and number is signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,7 @@ The names after the prefix are those of gunicorn and hypercorn:
 | `requests`              | counter | completed requests                                                      |
 | `request.status.STATUS` | counter | the same by status (`200`; `4xx` for an unregistered one)               |
 | `request.duration`      | timer   | duration in milliseconds: the middle of the bucket of the histogram     |
-| `workers`               | gauge   | processes, also those that start or drain                               |
+| `workers`               | gauge   | workers, also those that start or drain                                 |
 | `requests_in_flight`    | gauge   | requests in flight                                                      |
 | `connections_open`      | gauge   | open connections                                                        |
 

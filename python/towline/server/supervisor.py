@@ -12,7 +12,7 @@ workers as required.
 | QUIT           | cancel requests in flight and exit                                             |
 | HUP            | start workers with new code; the old ones drain when those are ready; with     |
 |                | `--reload`, when the terminal was closed: INT                                  |
-| TTIN, TTOU     | one worker more, one fewer                                                     |
+| TTIN, TTOU     | one worker more, one fewer; of threads: in a new process, the old one drains   |
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ class Supervisor:
             count, reason = processors.usable(most=SLOTS // 2)
             logger.info("%s: %s", counted(count, "worker"), reason)
             config = config.replace(workers=count)
+        if config.worker_mode == "threads" and config.preload:
+            config = config.replace(
+                preload=False
+            )  # all threads have one import as it is, and HUP makes a new one
         if config.reload:
             idle = min(config.timeout_drain_idle, RELOAD_GRACE / 2)
             config = config.replace(timeout_drain_idle=idle, drain_delay=0.0)
@@ -71,7 +75,7 @@ class Supervisor:
         """SIGHUP has come, and with `--reload` the end of the terminal is that of the server."""
         self._config = config
         self._hooks = HookCaller(config)
-        self._progress = Progress()
+        self._progress = Progress(config)
         self._statsd: Statsd | None = None
         self._watcher: Watcher | None = None
         self._certificates: Certificates | None = None
@@ -163,7 +167,7 @@ class Supervisor:
             self._reap()
             self._reconcile(time.monotonic())
             if self._statsd is not None:
-                self._statsd.send_due(self._slots.stats, len(self._workers), time.monotonic())
+                self._statsd.send_due(self._slots.stats, self._workers.loops, time.monotonic())
 
     def _wait(self) -> list[int]:
         """Wait for an event or the next deadline; returns the signals received."""
@@ -265,7 +269,7 @@ class Supervisor:
     def _change_target(self, change: int) -> None:
         before = self._workers.target
         self._workers.target += change
-        logger.info("%s wanted", counted(self._workers.target, "worker"))
+        logger.info("%s wanted", self._progress.counted(self._workers.target))
         server = self._hooks.server
         server.num_workers = self._workers.target
         self._hooks.notify("nworkers_changed", server, self._workers.target, before)
@@ -321,8 +325,8 @@ class Supervisor:
         self._read_reports(worker)
         stopping = self._progress.is_stopping
         if stopping and worker.state is not State.BOOTING:
-            # A worker that was killed reports nothing; its slot still counts its requests.
-            self._progress.cancelled(worker.slot.in_flight if worker.cancelled is None else worker.cancelled)
+            # A worker that was killed reports nothing; its slots still count its requests.
+            self._progress.cancelled(worker.in_flight if worker.cancelled is None else worker.cancelled)
         self._hooks.notify("child_exit", self._hooks.server, worker.for_hooks)
         failure = self._workers.remove(worker, code, stopping=stopping)
         if failure is not None:
@@ -337,7 +341,7 @@ class Supervisor:
 
     def _stop(self, *, quick: bool, close_idle: bool = False) -> None:
         if not self._progress.is_stopping:
-            in_flight = sum(worker.slot.in_flight for worker in self._workers)
+            in_flight = sum(worker.in_flight for worker in self._workers)
             self._progress.stop_begins(in_flight, is_silent=bool(self._status))
             self._slots.stats.begin_stopping()
             if self._certificates is not None:
@@ -362,7 +366,7 @@ class Supervisor:
         self._signals.close()
         self._progress.notifier.close()
         if self._statsd is not None:
-            self._statsd.send(self._slots.stats, len(self._workers))
+            self._statsd.send(self._slots.stats, self._workers.loops)
             self._statsd.close()
         if self._config.pid_file is not None:
             pid_file.remove(self._config.pid_file)

@@ -1,4 +1,4 @@
-"""UDP sockets of HTTP/3: one for each worker and address, bound to the same port.
+"""UDP sockets of HTTP/3: one for each event loop of the workers and address, bound to the same port.
 
 The kernel selects a socket by the two addresses of a datagram (SO_REUSEPORT). A connection belongs to one worker, whose
 number is in its connection IDs, so a worker that receives datagrams of another forwards them (`quic/workers.rs`).
@@ -65,24 +65,23 @@ class UdpPorts:
         except OSError:
             self.tickets = None
 
-    def close_sockets(self, number: int, but_for: Iterable[int] = ()) -> None:
-        """Close the sockets of a worker, unless its number is one of `but_for`. Workers that have them go on."""
-        if number < len(self.by_worker) and number not in but_for:
-            _close(self.by_worker[number] or [])
-            self.by_worker[number] = None
+    def close_sockets(self, numbers: Iterable[int]) -> None:
+        """Close the sockets with these numbers. Workers that have them go on."""
+        for number in numbers:
+            if number < len(self.by_worker):
+                _close(self.by_worker[number] or [])
+                self.by_worker[number] = None
 
     def close(self) -> None:
         """Close all descriptors of this process."""
-        self.close_except(-1)
+        self.close_except(())
 
-    def close_except(self, number: int) -> None:
+    def close_except(self, numbers: Iterable[int]) -> None:
         """Close all descriptors but those of a worker, in this worker."""
         for fd, _ in self.shared:
             os.close(fd)
         self.shared = []
-        for other in range(len(self.by_worker)):
-            if other != number:
-                self.close_sockets(other)
+        self.close_sockets(set(range(len(self.by_worker))).difference(numbers))
 
     def _open(self, *, is_first: bool) -> list[Bind]:
         # In the same order in every worker: datagrams are forwarded to the socket with the same number.

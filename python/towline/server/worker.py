@@ -14,23 +14,21 @@ import faulthandler
 import gc
 import logging
 import os
-import select
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from typing import NoReturn
 
 from .. import _native
 from ..config import Bind, ServerConfig
 from ..errors import Error
+from . import gil
 from .application import Application, load
 from .hooks import HookCaller, HookWorker
 from .importer import forget_modules, search_path
-from .logs import counted
+from .loops import serve
 from .process import become, owner
-from .signal_handlers import install
 from .state_store import give_store
 
 logger = logging.getLogger("towline.server")
@@ -40,12 +38,20 @@ EXIT_TIMEOUT = 3
 """Whole seconds for non-daemon threads and atexit handlers after the last request; then SIGALRM ends the process."""
 HEARTBEATS = 8
 """Heartbeats, and turns of an idle loop, within the time after which the supervisor considers them old."""
-CLOSE_IDLE = signal.SIGUSR2
-"""Drains the worker like SIGTERM, and closes idle connections at once."""
 # Reports need it, and a worker with --user may be unable to read Python's files, which it then has to report.
 codecs.lookup("unicode_escape")
 READY, FAILED, CANCELLED = "ready", "failed", "cancelled"
-SUPERVISOR_ENDED = "the supervisor has ended: finishing requests in flight, then exiting"
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopContext:
+    """An event loop of a worker, or a WSGI server. `number`: of its UDP sockets."""
+
+    number: int
+    slot: _native.Slot
+    has_predecessor: bool = False
+    """Another worker serves until this one is ready, and reads the same UDP sockets."""
+    binds: list[Bind] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,15 +59,12 @@ class WorkerContext:
     """Start-up data of a worker, from the supervisor. The worker owns the descriptors from the fork on."""
 
     config: ServerConfig
-    binds: list[Bind]
-    slot: _native.Slot
+    loops: list[LoopContext]
     channel: int
     lifeline: int
     hooks: HookCaller
     for_hooks: HookWorker
     application: Application | None = None
-    has_predecessor: bool = False
-    """Another worker serves until this one is ready, and reads the same UDP sockets."""
     imports_again: bool = False
     """The code may have changed since the process that called `towline.serve` has imported some of it."""
 
@@ -73,6 +76,21 @@ class WorkerContext:
                 data = data[os.write(self.channel, data) :]
         except BrokenPipeError:
             pass
+
+    @property
+    def turn_period(self) -> float:
+        """Seconds between two turns of an idle loop, which would not run otherwise."""
+        return self.config.timeout_worker_healthcheck / HEARTBEATS
+
+    def ready(self, detail: str) -> None:
+        """Report that all loops serve. `detail`: the interface, and its loop or threads (`asgi uvloop`)."""
+        # The native servers have duplicates. These would keep the port open after they have stopped listening.
+        for fd in {bind.fd for loop in self.loops for bind in loop.binds}:
+            os.close(fd)
+        # Exclude the imported modules from garbage collections, which would scan them for milliseconds.
+        gc.collect()
+        gc.freeze()
+        self.report(READY, detail)
 
     def interrupted(self) -> None:
         """SIGQUIT, on which gunicorn's workers call `worker_int`."""
@@ -102,9 +120,11 @@ def main(context: WorkerContext) -> NoReturn:
             atexit._clear()  # the handlers of the supervisor
         faulthandler.enable()  # prints the stack of a stuck worker at SIGABRT
         context.hooks.call("post_fork", context.hooks.server, context.for_hooks)
-        context.slot.start_heartbeat(context.config.timeout_worker_healthcheck / HEARTBEATS)
-        if not context.has_predecessor:
-            context.slot.start_forwarding(context.binds)
+        first, *others = (loop.slot for loop in context.loops)
+        first.start_heartbeat(context.turn_period, others)
+        for loop in context.loops:
+            if not loop.has_predecessor:
+                loop.slot.start_forwarding(loop.binds)
         status = _serve(context)
     except Error as error:
         context.report(FAILED, str(error))
@@ -122,94 +142,20 @@ def _serve(context: WorkerContext) -> int:
         become(target)
     if context.imports_again and context.application is None:
         forget_modules((*search_path(context.config.app_dir), *context.config.reload_dir))
+    first = context.loops[0]
     # One of several workers tells it.
-    application = context.application or load(context.config, tells_gil=context.slot.index == 0)
+    application = context.application or load(context.config, tells_gil=first.slot.index == 0)
+    if first.number == 0 and not first.has_predecessor:
+        gil.tell_turns(context.config)
     context.hooks.call("post_worker_init", context.for_hooks)
     try:
-        if application.interface == "wsgi":
-            _serve_wsgi(application.call, context)
-        else:
-            _serve_asgi(application.call, context)
+        context.report(CANCELLED, str(serve(application, context)))
     finally:
         if context.config.otel:
             from .tracing import flush
 
             flush()
     return 0
-
-
-def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
-    from .asgi import AsgiWorker, new_loop, run_to_end
-
-    loop, loop_name = new_loop(context.config.loop)
-    worker = AsgiWorker(app, context.config, context.binds, slot=context.slot)
-
-    async def serve() -> None:
-        period = context.config.timeout_worker_healthcheck / HEARTBEATS
-
-        def tick() -> None:
-            # An idle loop does not run otherwise.
-            context.slot.turned()
-            loop.call_later(period, tick)
-
-        def orphaned() -> None:
-            loop.remove_reader(context.lifeline)
-            logger.error(SUPERVISOR_ENDED)
-            worker.stop()
-
-        def interrupted() -> None:
-            context.interrupted()
-            worker.stop(True)
-
-        install(signal.SIGTERM, worker.stop, loop=loop, shown=worker.handle_exit)
-        install(CLOSE_IDLE, worker.stop, False, True, loop=loop)
-        install(signal.SIGQUIT, interrupted, loop=loop)
-        install(signal.SIGUSR1, worker.reopen_logs, loop=loop)
-        loop.add_reader(context.lifeline, orphaned)
-        tick()
-        try:
-            await worker.serve(lambda: _ready(context, "asgi", loop_name))
-        finally:
-            loop.remove_reader(context.lifeline)
-
-    run_to_end(loop, serve(), is_serving=lambda: worker.is_serving)
-    context.report(CANCELLED, str(worker.cancelled))
-
-
-def _serve_wsgi(app: Callable[..., object], context: WorkerContext) -> None:
-    from .wsgi import WsgiWorker
-
-    worker = WsgiWorker(app, context.config, context.binds, slot=context.slot)
-
-    def interrupted() -> None:
-        context.interrupted()
-        worker.stop(True)
-
-    install(signal.SIGTERM, worker.stop)
-    install(CLOSE_IDLE, worker.stop, False, True)
-    install(signal.SIGQUIT, interrupted)
-    install(signal.SIGUSR1, worker.reopen_logs)
-
-    def watch_lifeline() -> None:
-        poller = select.poll()
-        poller.register(context.lifeline, select.POLLIN)
-        poller.poll()
-        logger.error(SUPERVISOR_ENDED)
-        worker.stop()
-
-    threading.Thread(target=watch_lifeline, name="towline-lifeline", daemon=True).start()
-    worker.serve(lambda: _ready(context, "wsgi", counted(context.config.threads, "thread")))
-    context.report(CANCELLED, str(worker.cancelled))
-
-
-def _ready(context: WorkerContext, interface: str, detail: str) -> None:
-    # The native server has duplicates. These would keep the port open after it has stopped listening.
-    for bind in context.binds:
-        os.close(bind.fd)
-    # Exclude the imported modules from garbage collections, which would scan them for milliseconds.
-    gc.collect()
-    gc.freeze()
-    context.report(READY, f"{interface} {detail}")
 
 
 def _exit(status: int, context: WorkerContext) -> NoReturn:

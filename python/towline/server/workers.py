@@ -9,15 +9,15 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from .. import _native
 from ..config import ServerConfig
 from ..errors import StartupError
 from .health import MIB, resident_bytes
 from .listeners import Listeners
+from .logs import counted
+from .loops import CLOSE_IDLE
 from .spawner import QUICK_EXIT, State, Vacancy, Worker, WorkerSpawner, restart_delay
-from .worker import CLOSE_IDLE
 
 logger = logging.getLogger("towline.server")
 
@@ -38,14 +38,14 @@ class Recycling:
         self._config = config
         self._next_memory_check = 0.0
 
-    def last_request(self, slot: _native.Slot) -> int | None:
-        """The value of the slot's counter at which a worker that starts now is replaced."""
+    def last_request(self, worker: Worker) -> int | None:
+        """The value of the counters at which a worker that starts now is replaced."""
         limit = self._config.limit_max_requests
         if limit is None:
             return None
         import random
 
-        return slot.requests + limit + random.randint(0, self._config.limit_max_requests_jitter)
+        return worker.requests + limit + random.randint(0, self._config.limit_max_requests_jitter)
 
     def due(self, workers: list[Worker], now: float) -> Iterator[tuple[Worker, str]]:
         """The workers to replace, each with the reason."""
@@ -59,7 +59,7 @@ class Recycling:
 
     def _reason(self, worker: Worker, now: float, checks_memory: bool) -> str:
         lifetime, most_mib = self._config.workers_lifetime, self._config.workers_max_rss
-        if worker.last_request is not None and worker.slot.requests >= worker.last_request:
+        if worker.last_request is not None and worker.requests >= worker.last_request:
             return "it has served its number of requests"
         if lifetime is not None and now - worker.started_at >= lifetime:
             return f"it is {now - worker.started_at:.0f} s old"
@@ -75,7 +75,8 @@ class Workers:
 
     def __init__(self, config: ServerConfig, spawner: WorkerSpawner, listeners: Listeners) -> None:
         self.target = config.workers
-        """The wanted number. SIGTTIN and SIGTTOU change it."""
+        """The wanted number: of processes, or of event loops in one process. SIGTTIN and SIGTTOU change it."""
+        self._are_threads = config.worker_mode == "threads"
         self._config, self._spawner, self._udp = config, spawner, listeners.udp
         self._stats = spawner.slots.stats
         self._recycling = Recycling(config)
@@ -95,6 +96,15 @@ class Workers:
         return len(self._workers)
 
     @property
+    def loops(self) -> int:
+        """The event loops of all processes, also of those that start or drain."""
+        return sum(len(worker.slots) for worker in self._workers)
+
+    @property
+    def _loops_of_each(self) -> int:
+        return self.target if self._are_threads else 1
+
+    @property
     def all_serve(self) -> bool:
         return all(worker.state is State.SERVING for worker in self._workers)
 
@@ -109,8 +119,8 @@ class Workers:
         )
 
     def started_since(self, moment: float) -> int:
-        """The number of serving workers that are younger than a time of `time.monotonic()`."""
-        return sum(w.state is State.SERVING and w.started_at >= moment for w in self._workers)
+        """The number of loops that serve in processes younger than a time of `time.monotonic()`."""
+        return sum(len(w.slots) for w in self._workers if w.state is State.SERVING and w.started_at >= moment)
 
     def deadlines(self, now: float) -> Iterator[float]:
         """Times at which `reconcile` has to run, whatever happens."""
@@ -137,6 +147,7 @@ class Workers:
         """Drain the worker that a ready one replaces; replace the ready one if a reload came while it started."""
         if worker.replaces is not None:
             self._drain(worker.replaces)
+            self._close_unused(worker.replaces)
             worker.replaces = None
         if worker.outdated:
             self._retire(worker, "reload")
@@ -149,7 +160,7 @@ class Workers:
         self._workers.remove(worker)
         os.close(worker.channel)
         worker.channel = -1
-        self._spawner.slots.release(worker.slot)
+        self._spawner.slots.release(worker.slots)
         for other in self._workers:
             if other.replaces is worker:
                 other.replaces = None  # it fills the vacancy itself
@@ -161,7 +172,7 @@ class Workers:
         self._stats.worker_died()
         # A worker that was ready is replaced at once: one request that ends its process must not cost the others
         # more. Only if nobody has used it, and it dies again and again, its start-up is what fails.
-        was_used = worker.slot.connections > worker.connections_before
+        was_used = worker.connections > worker.connections_before
         was_stable = time.monotonic() - worker.started_at >= STABLE_AFTER
         wait = self._vacate(0 if was_used or was_stable else worker.failures + 1, worker)
         logger.error("worker %d ended (%s), starting another%s", worker.pid, _cause(code), _after(wait))
@@ -182,6 +193,7 @@ class Workers:
                 again = "the old one continues to serve"
             logger.error("a new worker failed to start, %s:\n%s", again, reason)
         if worker.replaces is not None:
+            self._close_unused(worker)
             self._on_failed_replacement(worker.replaces)
         return None
 
@@ -190,13 +202,18 @@ class Workers:
         wait = restart_delay(failures)
         if wait and ended is not None and any(w.state is State.SERVING for w in self._workers):
             # Until then the others get the datagrams that the kernel would give to its sockets.
-            self._udp.close_sockets(ended.udp_index, but_for={w.udp_index for w in self._workers})
+            self._close_unused(ended)
         self._vacancies.append(Vacancy(failures, time.monotonic() + wait, again=True))
         return wait
 
+    def _close_unused(self, worker: Worker) -> None:
+        """Close the UDP sockets of a worker that does not serve on, unless another has them."""
+        serving = (w for w in self._workers if w is not worker and w.state is not State.DRAINING)
+        self._udp.close_sockets(set(worker.numbers).difference(*(w.numbers for w in serving)))
+
     def _on_failed_replacement(self, worker: Worker) -> None:
         worker.retiring = False
-        worker.last_request = self._recycling.last_request(worker.slot)
+        worker.last_request = self._recycling.last_request(worker)
         worker.failed_replacements += 1
         worker.retire_after = time.monotonic() + restart_delay(worker.failed_replacements)
 
@@ -242,9 +259,13 @@ class Workers:
         serving = [worker for worker in self._workers if worker.state is State.SERVING]
         if not self._config.reload:
             for worker in serving:
-                worker.check_health(self._config.timeout_worker_healthcheck, now)
+                if reason := worker.check_health(self._config.timeout_worker_healthcheck, now):
+                    self._retire(worker, reason, logging.ERROR)
         for worker, reason in self._recycling.due(serving, now):
             self._retire(worker, reason)
+        for worker in serving:
+            if len(worker.slots) != self._loops_of_each:
+                self._retire(worker, f"{counted(self.target, 'loop')} wanted")
         self._adjust_count(now)
 
     def _adjust_count(self, now: float) -> None:
@@ -253,11 +274,12 @@ class Workers:
         serving = [w for w in active if w.state is State.SERVING]
         if self._udp.shared:
             # Inherited sockets may belong to the first worker only.
-            serving.sort(key=lambda worker: -worker.udp_index)
-        for worker in serving[: max(0, len(active) - self.target)]:
+            serving.sort(key=lambda worker: -worker.numbers[0])
+        processes = 1 if self._are_threads else self.target
+        for worker in serving[: max(0, len(active) - processes)]:
             self._drain(worker)
-            self._udp.close_sockets(worker.udp_index)
-        missing = max(0, self.target - len(active))
+            self._close_unused(worker)
+        missing = max(0, processes - len(active))
         del self._vacancies[missing:]
         self._vacancies += [Vacancy() for _ in range(missing - len(self._vacancies))]
         if self._await_change:
@@ -270,34 +292,33 @@ class Workers:
             else:
                 started.failures = vacancy.failures
 
-    def _spawn(self, again: bool, udp_index: int | None = None) -> Worker | None:
+    def _spawn(self, again: bool, served: Sequence[int] = ()) -> Worker | None:
         """Start a worker; `None` if the system does not allow it, which is logged. `again`: it replaces another.
 
-        `udp_index`: that of the worker that serves until this one is ready.
+        `served`: the numbers of the worker that serves until this one is ready.
         """
+        numbers = [*served, *self._free_numbers()][: self._loops_of_each]
         try:
-            own = self._free_udp_index() if udp_index is None else udp_index
-            worker = self._spawner.spawn(
-                own, has_predecessor=udp_index is not None, imports_again=self._imports_again
-            )
+            worker = self._spawner.spawn(numbers, served=served, imports_again=self._imports_again)
         except (OSError, IndexError, StartupError) as error:
             logger.error("cannot start a worker: %s", error)
             return None
         worker.again = again
-        worker.last_request = self._recycling.last_request(worker.slot)
+        worker.last_request = self._recycling.last_request(worker)
         self._workers.append(worker)
         return worker
 
-    def _free_udp_index(self) -> int:
-        taken = {worker.udp_index for worker in self._workers if worker.state is not State.DRAINING}
-        return next(number for number in range(len(taken) + 1) if number not in taken)
+    def _free_numbers(self) -> Sequence[int]:
+        """As many as a worker may need."""
+        taken = {n for worker in self._workers if worker.state is not State.DRAINING for n in worker.numbers}
+        return sorted(set(range(len(taken) + self._loops_of_each)) - taken)
 
-    def _retire(self, worker: Worker, reason: str) -> None:
+    def _retire(self, worker: Worker, reason: str, level: int = logging.INFO) -> None:
         """Start a replacement; the worker serves until that is ready."""
         if worker.retiring or time.monotonic() < worker.retire_after:
             return
-        logger.info("replacing worker %d: %s", worker.pid, reason)
-        replacement = self._spawn(again=True, udp_index=worker.udp_index)
+        logger.log(level, "replacing worker %d: %s", worker.pid, reason)
+        replacement = self._spawn(again=True, served=worker.numbers)
         if replacement is None:
             self._on_failed_replacement(worker)
             return

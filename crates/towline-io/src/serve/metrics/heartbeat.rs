@@ -18,15 +18,16 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Starts the thread. Call it in the worker, after the fork. Each beat also updates the figures of the process.
-    pub fn start(slot: SlotHandle, period: Duration) -> io::Result<Self> {
+    /// Starts the thread. Call it in the worker, after the fork. `slots`: those of its loops. Each beat also updates the
+    /// figures of the process, in the first slot.
+    pub fn start(slots: Vec<SlotHandle>, period: Duration) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
-        beat(&slot);
+        beat(&slots);
         let thread = std::thread::Builder::new()
             .name("towline-heartbeat".into())
             .spawn(move || {
                 while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                    beat(&slot);
+                    beat(&slots);
                 }
             })?;
         Ok(Self {
@@ -46,8 +47,11 @@ impl Drop for Heartbeat {
     }
 }
 
-fn beat(slot: &SlotHandle) {
-    slot.heartbeat_native.store(monotonic_ns(), Relaxed);
+fn beat(slots: &[SlotHandle]) {
+    for slot in slots {
+        slot.heartbeat_native.store(monotonic_ns(), Relaxed);
+    }
+    let Some(slot) = slots.first() else { return };
     if let Some(bytes) = resident_bytes() {
         slot.rss_bytes.store(bytes, Relaxed);
     }
@@ -107,10 +111,10 @@ mod tests {
 
     #[test]
     fn a_heartbeat_beats_and_stops_at_once() {
-        let slots = Slots::private(1);
+        let slots = Slots::private(2);
         let slot = slots.handle(0).unwrap();
         let before = monotonic_ns();
-        let heartbeat = Heartbeat::start(slot.clone(), Duration::from_millis(1)).unwrap();
+        let heartbeat = Heartbeat::start(vec![slot.clone()], Duration::from_millis(1)).unwrap();
         let first = slot.heartbeat_native.load(Relaxed);
         assert!(first >= before);
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
@@ -122,7 +126,11 @@ mod tests {
         let last = slot.heartbeat_native.load(Relaxed);
         std::thread::sleep(Duration::from_millis(5));
         assert_eq!(slot.heartbeat_native.load(Relaxed), last);
-        let hourly = Heartbeat::start(slot, Duration::from_secs(3600)).unwrap();
+        let other = slots.handle(1).unwrap();
+        let both = vec![slot, other.clone()];
+        let hourly = Heartbeat::start(both, Duration::from_secs(3600)).unwrap();
+        assert!(other.heartbeat_native.load(Relaxed) >= last);
+        assert_eq!(other.cpu_us.load(Relaxed), 0, "counted once, in the first");
         let dropped = std::time::Instant::now();
         drop(hourly);
         assert!(dropped.elapsed() < Duration::from_secs(60));

@@ -236,6 +236,10 @@ fn histogram<'a>(
 enum Unit {
     Whole,
     Microseconds,
+    /// Number of a process, which only the slot of its first loop has.
+    OfProcess,
+    /// Microseconds that a process has used, in the same slot.
+    CpuTime,
     /// Monotonic nanoseconds of an event, shown as its age.
     Since,
     /// Seconds since 1970; 0 has no series.
@@ -253,9 +257,9 @@ macro_rules! worker_metrics {
 
 const WORKER: [WorkerMetric; 10] = worker_metrics! {
     "towline_worker_pid" "gauge" Whole pid, "Process id.";
-    "towline_worker_resident_bytes" "gauge" Whole rss_bytes, "Resident memory.";
-    "towline_worker_open_fds" "gauge" Whole open_fds, "Open file descriptors.";
-    "towline_worker_cpu_seconds_total" "counter" Microseconds cpu_us, "CPU time of the process.";
+    "towline_worker_resident_bytes" "gauge" OfProcess rss_bytes, "Resident memory.";
+    "towline_worker_open_fds" "gauge" OfProcess open_fds, "Open file descriptors.";
+    "towline_worker_cpu_seconds_total" "counter" CpuTime cpu_us, "CPU time of the process.";
     "towline_worker_connections" "gauge" Whole connections_open, "Connections open.";
     "towline_worker_uptime_seconds" "gauge" Since started, "Since the worker started.";
     "towline_worker_heartbeat_age_seconds" "gauge" Since heartbeat_native,
@@ -276,7 +280,11 @@ fn workers(page: &mut Page, slots: &Slots, now_ns: u64) {
             .filter(|(_, slot)| slot.pid.load(Relaxed) != 0)
     };
     let name = "towline_workers_alive";
-    page.family(name, "gauge", "Worker processes that run.");
+    page.family(
+        name,
+        "gauge",
+        "Workers that run: processes, or with --worker-mode threads their loops.",
+    );
     page.sample(name, "", alive().count());
     for (name, kind, help, unit, read) in WORKER {
         page.family(name, kind, help);
@@ -284,9 +292,13 @@ fn workers(page: &mut Page, slots: &Slots, now_ns: u64) {
             let labels = format!("worker=\"{worker}\"");
             let number = read(slot).load(Relaxed);
             match unit {
-                Unit::Timestamp if number == 0 => {}
-                Unit::Whole | Unit::Timestamp => page.sample(name, &labels, number),
-                Unit::Microseconds => page.sample(name, &labels, Seconds::whole(number)),
+                Unit::Timestamp | Unit::OfProcess | Unit::CpuTime if number == 0 => {}
+                Unit::Whole | Unit::Timestamp | Unit::OfProcess => {
+                    page.sample(name, &labels, number);
+                }
+                Unit::Microseconds | Unit::CpuTime => {
+                    page.sample(name, &labels, Seconds::whole(number));
+                }
                 Unit::Since => {
                     let age_us = now_ns.saturating_sub(number) / 1000;
                     page.sample(name, &labels, Seconds::whole(age_us));
