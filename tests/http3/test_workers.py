@@ -359,3 +359,71 @@ def test_workers_share_the_tickets_of_early_data(tmp_path: Path) -> None:
         is_accepted, ticket = resumed(ticket)
         assert not is_accepted
         assert resumed(ticket)[0]
+
+
+THREADS = ["--worker-mode", "threads", "--workers"]
+APPS_WITH_THREADS = [
+    pytest.param(["thread_apps:asgi"], id="asgi"),
+    pytest.param(["thread_apps:wsgi", "--threads", "8"], id="wsgi-threads"),
+]
+
+
+@pytest.mark.parametrize("app", APPS_WITH_THREADS)
+def test_all_loops_of_a_process_serve_over_a_reload(tmp_path: Path, app: list[str]) -> None:
+    with (
+        serving(tmp_path, app, *THREADS, "3") as program,
+        Requests(program.port, tmp_path, 4) as requests,
+        contextlib.ExitStack() as stack,
+    ):
+        for _ in range(2):
+            (before,) = program.children()
+            clients = [stack.enter_context(connected(program.port, tmp_path)) for _ in range(12)]
+            downloads = [(client, client.begin("GET", DOWNLOAD)) for client in clients]
+            for client, stream in downloads:
+                client.until(lambda client=client, stream=stream: client.exchanges[stream].body)
+            program.signal(signal.SIGHUP)
+            for client, stream in downloads:
+                assert client.finish(stream)[0].body == DOWNLOADED
+            eventually(lambda before=before: before not in program.children(), "the old process' end")
+            requests.more()
+        requests.stop()
+        assert not requests.failures
+        assert set(requests.pids[-4:]) == set(program.children())
+
+
+def test_a_client_that_moves_stays_with_its_loop(tmp_path: Path) -> None:
+    page = free_port()
+    options = [*THREADS, "4", "--metrics-address", f"127.0.0.1:{page}"]
+    with (
+        serving(tmp_path, ["thread_apps:asgi"], *options) as program,
+        DatagramProxy(program.port) as proxy,
+        contextlib.ExitStack() as stack,
+    ):
+        others = [stack.enter_context(connected(program.port, tmp_path)) for _ in range(40)]
+        assert {client.fetch("GET", "/thread").body for client in others} == {
+            b"towline-loop-%d" % number for number in range(4)
+        }
+        client = stack.enter_context(connected(proxy.port, tmp_path))
+        own = client.fetch("GET", "/thread").body
+        for number in range(12):
+            proxy.rebind()
+            if number % 4 == 3:
+                client.migrate()
+            assert client.fetch("GET", "/thread").body == own
+        counts = metrics(page)
+        assert counts["forwarded_total"] > 0, counts
+        assert counts["forward_failures_total"] == 0
+
+
+def test_fewer_and_more_loops_keep_their_connections(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, ["thread_apps:asgi"], *THREADS, "3") as program,
+        Requests(program.port, tmp_path, 4) as requests,
+    ):
+        for number in (signal.SIGTTOU, signal.SIGTTIN, signal.SIGTTIN):
+            (before,) = program.children()
+            program.signal(number)
+            eventually(lambda before=before: before not in program.children(), "the old process' end")
+            requests.more()
+        requests.stop()
+        assert not requests.failures

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 import threading
 import time
 from typing import Any
@@ -33,6 +35,42 @@ def test_two_helpers_at_once(app: Any) -> None:
     with testing.serve(app) as one, testing.serve(app, threads=2) as two:
         assert one.port != two.port
         assert request(one.port, "/pid").body == request(two.port, "/pid").body
+
+
+def test_servers_in_several_threads_share_a_socket() -> None:
+    """The embedding program has an event loop in each of its threads, as `--worker-mode threads`."""
+    names: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            names.append(threading.current_thread().name)
+        await apps.asgi(scope, receive, send)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        # Each server closes its descriptor.
+        copies = [os.dup(listener.fileno()) for _ in range(2)]
+        servers = [towline.Server(towline.ServerConfig(app, bind=[f"fd://{copy}"])) for copy in copies]
+        threads = [
+            threading.Thread(target=asyncio.run, args=(server.serve(),), name=str(number))
+            for number, server in enumerate(servers)
+        ]
+        for thread in threads:
+            thread.start()
+        for server in servers:
+            assert server.started.wait(20)
+        port = listener.getsockname()[1]
+
+        def both_have_served() -> bool:
+            with connect(port) as conn:
+                assert conn.get("/pid").status == 200
+            return set(names) == {"0", "1"}
+
+        eventually(both_have_served, "both threads")
+        for server in servers:
+            server.stop(close_idle=True)
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
 
 
 def test_the_helper_raises_the_error_of_a_failed_start() -> None:
