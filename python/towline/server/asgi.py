@@ -13,6 +13,9 @@ import asyncio
 import contextlib
 import logging
 import operator
+import os
+import selectors
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -104,6 +107,36 @@ def _add_reader(loop: asyncio.AbstractEventLoop, fd: int, callback: Callable[[],
         reader._context = _NoContext
 
 
+def _accept_in(loop: asyncio.AbstractEventLoop, native: _native.AsgiServer) -> int | None:
+    """Have the poll of the loop itself report new connections: among workers that wait for theirs the kernel wakes one.
+
+    Returns the descriptor whose reader accepts; `None` if the loop has no epoll that is known, so `turn` accepts.
+    """
+    if sys.platform != "linux":
+        return None
+    selector = getattr(loop, "_selector", None)  # of asyncio
+    if isinstance(selector, selectors.EpollSelector):
+        epoll = selector.fileno()
+    elif hasattr(loop, "_get_backend_id"):  # of uvloop
+        epoll = loop._get_backend_id()
+    else:
+        return None
+    descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    loop.add_reader(descriptor, native.accept)
+    try:
+        native.accept_in(epoll, descriptor)
+    except OSError:
+        _remove_accepting(loop, descriptor)
+        return None
+    return descriptor
+
+
+def _remove_accepting(loop: asyncio.AbstractEventLoop, descriptor: int | None) -> None:
+    if descriptor is not None:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
 class AsgiWorker:
     """Serves `app` on open sockets in the running loop."""
 
@@ -173,6 +206,7 @@ class AsgiWorker:
         loop = asyncio.get_running_loop()
         native = self._native = self._open(loop, state)
         _add_reader(loop, native.fileno(), native.turn)
+        accepting = _accept_in(loop, native)
         try:
             self.is_serving = True
             if self._config.metrics or self._config.metrics_address is not None:
@@ -185,6 +219,7 @@ class AsgiWorker:
                 await self._end(native)
             finally:
                 self.is_serving = False
+                _remove_accepting(loop, accepting)
                 loop.remove_reader(native.fileno())
                 native.close()
 

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,6 +27,7 @@ use crate::conn::{Conn, ConnectionCount};
 use crate::engine::Engine;
 use crate::engine::balance::{ACCEPTS_PER_TURN, Balance};
 use crate::engine::listener::Listener;
+use crate::engine::loop_poll::LoopPoll;
 use crate::sys;
 
 /// Connections accepted per listener before it is closed.
@@ -89,6 +90,8 @@ pub(crate) struct Acceptor {
     fd_exhaustion: FdExhaustion,
     /// Pauses in which new connections are left to workers that have fewer.
     balance: Balance,
+    /// Reports the listeners in place of the engine's own poll.
+    event_loop: Option<LoopPoll>,
     /// Connections with TLS, oldest first; the handshakes of some are complete.
     handshakes: VecDeque<ConnId>,
     accepted: u64,
@@ -107,6 +110,7 @@ impl Acceptor {
             listeners: Vec::new(),
             fd_exhaustion: FdExhaustion::new()?,
             balance: Balance::default(),
+            event_loop: None,
             handshakes: VecDeque::new(),
             accepted: 0,
         })
@@ -118,16 +122,44 @@ impl Acceptor {
         service: Arc<ConnConfig>,
         registry: &Registry,
     ) -> io::Result<()> {
-        let fd = listener.socket().as_raw_fd();
-        sys::register_listener(registry, fd, Source::Listener(self.listeners.len()))?;
+        let is_tcp = listener.is_tcp()?;
+        self.register(listener.socket(), self.listeners.len(), registry)?;
         service.set_accepting(true);
         self.listeners.push(RegisteredListener {
-            is_tcp: listener.is_tcp()?,
+            is_tcp,
             listener,
             service,
             pending: true,
         });
         Ok(())
+    }
+
+    fn register(&self, socket: &Socket, index: usize, registry: &Registry) -> io::Result<()> {
+        let fd = socket.as_raw_fd();
+        match self.event_loop {
+            Some(event_loop) => event_loop.register(fd),
+            None => sys::register_listener(registry, fd, Source::Listener(index)),
+        }
+    }
+
+    /// Registers the listeners, which are in `event_loop` from now on; in the engine's own poll if that fails.
+    fn move_to(&mut self, event_loop: LoopPoll, registry: &Registry) -> io::Result<()> {
+        self.deregister(registry);
+        self.event_loop = Some(event_loop);
+        let moved = self.register_all(registry);
+        if moved.is_err() {
+            self.deregister(registry);
+            self.event_loop = None;
+            self.register_all(registry)?;
+        }
+        moved
+    }
+
+    fn register_all(&self, registry: &Registry) -> io::Result<()> {
+        let mut listeners = self.listeners.iter().enumerate();
+        listeners.try_for_each(|(index, registered)| {
+            self.register(registered.listener.socket(), index, registry)
+        })
     }
 
     pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener> {
@@ -154,6 +186,13 @@ impl Acceptor {
         }
     }
 
+    /// Records that connections may wait at each listener.
+    fn expect_connections(&mut self) {
+        for registered in &mut self.listeners {
+            registered.pending = true;
+        }
+    }
+
     /// Whether a listener may have pending connections and accepting is not paused.
     pub(crate) fn is_pending(&self) -> bool {
         self.takes_connections() && self.listeners.iter().any(|registered| registered.pending)
@@ -176,12 +215,9 @@ impl Acceptor {
             is_resumed = true;
         }
         if is_resumed {
-            for (index, registered) in self.listeners.iter_mut().enumerate() {
-                let fd = registered.listener.socket().as_raw_fd();
-                // The listener was registered before with the same arguments.
-                let _ = sys::register_listener(registry, fd, Source::Listener(index));
-                registered.pending = true;
-            }
+            // The listeners were registered before with the same arguments.
+            let _ = self.register_all(registry);
+            self.expect_connections();
         }
     }
 
@@ -189,7 +225,10 @@ impl Acceptor {
         for registered in &self.listeners {
             let fd = registered.listener.socket().as_raw_fd();
             // The error of a listener that is not registered does not matter.
-            let _ = registry.deregister(&mut SourceFd(&fd));
+            let _ = match self.event_loop {
+                Some(event_loop) => event_loop.deregister(fd),
+                None => registry.deregister(&mut SourceFd(&fd)),
+            };
         }
     }
 
@@ -248,7 +287,34 @@ impl Acceptor {
     }
 }
 
+impl Drop for Acceptor {
+    /// The poll of an event loop lives on, and another process may hold the sockets open: it would report them for ever.
+    fn drop(&mut self) {
+        let Some(event_loop) = self.event_loop else {
+            return;
+        };
+        for registered in &self.listeners {
+            let _ = event_loop.deregister(registered.listener.socket().as_raw_fd());
+        }
+    }
+}
+
 impl<S: Default> Engine<S> {
+    /// Has the epoll of an event loop report the listeners, as if descriptor `reported_as` were readable. The reader of this
+    /// descriptor calls [`accept_reported`](Self::accept_reported). After an error the engine's own descriptor reports them as before.
+    pub fn accept_in(&mut self, epoll: RawFd, reported_as: RawFd) -> io::Result<()> {
+        let event_loop = LoopPoll { epoll, reported_as };
+        self.acceptor.move_to(event_loop, self.poller.registry())
+    }
+
+    /// Accepts the connections that the event loop has reported, outside of a turn. What is left is reported again.
+    pub fn accept_reported(&mut self) {
+        let now = self.now();
+        self.acceptor.expect_connections();
+        self.accept(now);
+        self.set_timer(now);
+    }
+
     pub(crate) fn accept(&mut self, now: Instant) {
         self.acceptor.resume(self.poller.registry(), now);
         for index in 0..self.acceptor.listeners.len() {

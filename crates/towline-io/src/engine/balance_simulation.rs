@@ -1,8 +1,10 @@
 //! Simulation of workers that accept by the rule of [`balance`](super::balance), on a virtual clock.
 //!
 //! A new connection wakes the first sleeping worker in the order of registration (`EPOLLEXCLUSIVE`, a worker that blocks in the
-//! poll), or all of them, one after the other or in any order (the poll is within another one, as in an event loop). A worker
-//! that pauses leaves that order, and comes back at its end. A turn takes time, in which others accept.
+//! poll that has the listener), or all of them, one after the other or in any order (the poll is within another one). A worker
+//! that pauses leaves that order, and comes back at its end. A turn takes time, in which others accept. With `SO_REUSEPORT` each
+//! worker has a queue of its own, which a hash selects, and no rule can help. `docs/cores.md` has the table that
+//! `shares_and_wake_ups` prints.
 #![expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -27,6 +29,8 @@ enum Wakes {
     First,
     AllInOrder,
     All,
+    /// The worker whose queue the connection is in.
+    Own,
 }
 
 const WAKES: [Wakes; 3] = [Wakes::First, Wakes::AllInOrder, Wakes::All];
@@ -38,6 +42,8 @@ struct Load {
     gap_ns: u64,
     /// Mean duration of a connection; 0: it stays open.
     life_ns: u64,
+    /// One in so many lives for a second; 0: none.
+    long_every: u64,
     /// Work for the first request of a connection.
     service_ns: u64,
 }
@@ -82,9 +88,13 @@ struct Simulation {
     workers: Vec<Worker>,
     /// Workers with a registered listener, in the order in which the kernel wakes them.
     order: Vec<usize>,
-    /// The kernel's queue: times of arrival.
-    queue: VecDeque<u64>,
+    /// The kernel's queue, or that of each worker: times of arrival.
+    queues: Vec<VecDeque<u64>>,
     longest_wait: u64,
+    opened: u64,
+    wake_ups: u64,
+    /// Calls of `accept` that find nothing although the worker was woken for it.
+    in_vain: u64,
 }
 
 impl Simulation {
@@ -99,8 +109,11 @@ impl Simulation {
             random: 0x9E37_79B9_7F4A_7C15,
             workers: (0..setting.workers).map(|_| Worker::default()).collect(),
             order: (0..setting.workers).collect(),
-            queue: VecDeque::new(),
+            queues: vec![VecDeque::new(); setting.workers],
             longest_wait: 0,
+            opened: 0,
+            wake_ups: 0,
+            in_vain: 0,
         };
         let mut at = 0;
         for _ in 0..load.connections {
@@ -119,22 +132,31 @@ impl Simulation {
                 Event::Leave(worker) => self.change(worker, |open| open - 1),
             }
         }
-        assert!(self.queue.is_empty(), "connections that nobody accepts");
+        let left = self.queues.iter().skip(self.setting.stuck);
+        assert!(
+            left.map(VecDeque::len).sum::<usize>() == 0,
+            "connections that nobody accepts"
+        );
         self
     }
 
     fn arrive(&mut self) {
-        self.queue.push_back(self.now);
+        let chosen = (self.next_random() % self.setting.workers as u64) as usize;
+        let queue = self.queue_of(chosen);
+        self.queues[queue].push_back(self.now);
         let asleep = |worker: &usize| !self.workers[*worker].awake;
         let mut sleeping: Vec<usize> = self.order.iter().copied().filter(asleep).collect();
-        if self.setting.wakes == Wakes::First {
-            sleeping.truncate(1);
+        match self.setting.wakes {
+            Wakes::First => sleeping.truncate(1),
+            Wakes::Own => sleeping.retain(|worker| *worker == chosen),
+            Wakes::AllInOrder | Wakes::All => {}
         }
+        self.wake_ups += sleeping.len() as u64;
         for (place, worker) in (0..).zip(sleeping) {
             self.workers[worker].awake = true;
             let later = match self.setting.wakes {
                 Wakes::AllInOrder => place * WAKE_NS / 4,
-                Wakes::First | Wakes::All => self.about(WAKE_NS / 4),
+                Wakes::First | Wakes::All | Wakes::Own => self.about(WAKE_NS / 4),
             };
             self.schedule(self.now + WAKE_NS + later, Event::Turn(worker));
         }
@@ -152,7 +174,9 @@ impl Simulation {
         let mut end = self.now;
         let mut left = ACCEPTS_PER_TURN;
         while left > 0 && self.workers[index].balance.paused_until().is_none() {
-            let Some(arrived) = self.queue.pop_front() else {
+            let queue = self.queue_of(index);
+            let Some(arrived) = self.queues[queue].pop_front() else {
+                self.in_vain += u64::from(left == ACCEPTS_PER_TURN);
                 self.workers[index].balance.found_none();
                 break;
             };
@@ -161,7 +185,15 @@ impl Simulation {
             self.longest_wait = self.longest_wait.max(self.now - arrived);
             self.change(index, |open| open + 1);
             if self.load.life_ns > 0 {
-                let at = end + self.about(self.load.life_ns);
+                self.opened += 1;
+                let every = self.load.long_every;
+                let is_long = every > 0 && self.opened.is_multiple_of(every);
+                let life_ns = if is_long {
+                    SECOND_NS
+                } else {
+                    self.load.life_ns
+                };
+                let at = end + self.about(life_ns);
                 self.schedule(at, Event::Leave(index));
             }
             let fewest = self.workers.iter().map(|worker| worker.open).min();
@@ -190,12 +222,24 @@ impl Simulation {
         self.events.push(Reverse((at, self.sequence, event)));
     }
 
-    /// An exponential time with this mean.
-    fn about(&mut self, mean: u64) -> u64 {
+    fn queue_of(&self, worker: usize) -> usize {
+        if self.setting.wakes == Wakes::Own {
+            worker
+        } else {
+            0
+        }
+    }
+
+    fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let uniform = (self.random >> 11) as f64 / (1_u64 << 53) as f64;
+        self.random
+    }
+
+    /// An exponential time with this mean.
+    fn about(&mut self, mean: u64) -> u64 {
+        let uniform = (self.next_random() >> 11) as f64 / (1_u64 << 53) as f64;
         (-(1.0 - uniform).ln() * mean as f64) as u64
     }
 
@@ -221,6 +265,7 @@ fn loads(workers: usize) -> [(&'static str, Load); 5] {
         connections: 100 * workers * if life_ns > 0 { 8 } else { 1 },
         gap_ns,
         life_ns,
+        long_every: 0,
         service_ns,
     };
     [
@@ -296,6 +341,7 @@ fn a_worker_that_is_stuck_delays_the_others_by_a_pause() {
                 connections: 4000,
                 gap_ns: 1_000_000,
                 life_ns: SECOND_NS,
+                long_every: 0,
                 service_ns: 50_000,
             };
             let waited = Simulation::new(setting, load).run().longest_wait;
@@ -320,6 +366,7 @@ fn a_worker_that_is_stuck_leaves_the_rate_to_the_others() {
                 connections: 10_000 * (workers as u64 - 1),
                 gap_ns: 100_000 / (workers as u64 - 1),
                 life_ns: 5_000_000,
+                long_every: 0,
                 service_ns: 20_000,
             };
             let waited = Simulation::new(setting, load).run().longest_wait;
@@ -328,6 +375,64 @@ fn a_worker_that_is_stuck_leaves_the_rate_to_the_others() {
                 waited / 1000
             );
             assert!(waited < 20 * PAUSE_NS, "{workers} workers: {waited} ns");
+        }
+    }
+}
+
+/// Connections of each worker, wake-ups and empty calls of `accept` for a connection, and the longest wait in the queue.
+#[test]
+fn shares_and_wake_ups() {
+    println!("| connections | workers | of | least to most | wake-ups | in vain | longest wait |");
+    for workers in [2, 4, 16, 64_u64] {
+        // Each worker has 100 connections at a time; short ones are for one request.
+        let load = |life_ns: u64, long_every: u64| {
+            let long_ns = SECOND_NS.checked_div(long_every).unwrap_or_default();
+            Load {
+                connections: 300 * workers,
+                gap_ns: (life_ns + long_ns) / (100 * workers),
+                life_ns,
+                long_every,
+                service_ns: 50_000,
+            }
+        };
+        let loads = [
+            (
+                "ten for each worker, kept",
+                Load {
+                    connections: 10 * workers,
+                    gap_ns: 2_000_000,
+                    ..load(0, 0)
+                },
+            ),
+            ("kept for a second", load(SECOND_NS, 0)),
+            ("kept for 20 ms", load(20_000_000, 0)),
+            ("one in ten kept", load(20_000_000, 10)),
+        ];
+        for (name, load) in loads {
+            for (of, wakes, balances) in [
+                ("one queue, one is woken, rule", Wakes::First, true),
+                ("one queue, one is woken", Wakes::First, false),
+                ("one queue, all are woken, rule", Wakes::All, true),
+                ("`SO_REUSEPORT`", Wakes::Own, false),
+            ] {
+                let setting = Setting {
+                    workers: workers as usize,
+                    wakes,
+                    balances,
+                    stuck: 0,
+                };
+                let done = Simulation::new(setting, load).run();
+                let (least, most) = done.shares();
+                let of_each = |count: u64| count as f64 / load.connections as f64;
+                let (woken, in_vain) = (of_each(done.wake_ups), of_each(done.in_vain));
+                println!(
+                    "| {name} | {workers} | {of} | {least:.2} to {most:.2} | {woken:.2} | {in_vain:.2} | {:.1} ms |",
+                    done.longest_wait as f64 / 1e6
+                );
+                if wakes == Wakes::First {
+                    assert!(woken <= 1.0, "{woken} wake-ups for a connection");
+                }
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ pub(crate) mod drain;
 mod endpoint;
 mod flush_and_rearm;
 pub(crate) mod listener;
+mod loop_poll;
 mod memory_trim;
 pub(crate) mod pending_dials;
 mod poller;

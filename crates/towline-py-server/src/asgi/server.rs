@@ -104,6 +104,19 @@ impl AsgiServer {
         self.fd
     }
 
+    /// Has `epoll`, that of the event loop, report new connections as if descriptor `reported_as` were readable, whose reader is
+    /// [`accept`](Self::accept). Raises `OSError` if it cannot: `turn` then accepts, as before.
+    fn accept_in(&self, py: Python<'_>, epoll: i32, reported_as: i32) -> PyResult<()> {
+        Ok(self.engine(py)?.accept_in(epoll, reported_as)?)
+    }
+
+    /// Accepts the connections that the event loop has reported. `turn` reads them.
+    fn accept(&self, py: Python<'_>) -> PyResult<()> {
+        self.process.end_child(py, None);
+        self.engine(py)?.accept_reported();
+        Ok(())
+    }
+
     /// Accepts, reads, dispatches and writes for every ready connection, up to a bound.
     fn turn(slf: &Bound<'_, Self>) -> PyResult<()> {
         turn::turn(slf)
