@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::io;
+use std::mem::offset_of;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -88,7 +89,7 @@ pub(super) type Read = fn(&Slot) -> &AtomicU64;
 macro_rules! slot {
     ($($(#[$doc:meta])* $field:ident: $kind:ident $(, $name:literal, $help:literal)?;)*) => {
         /// All counters of one worker. Zero bytes are a valid, empty slot.
-        #[repr(C, align(64))]
+        #[repr(C, align(128))]
         pub struct Slot {
             $($(#[$doc])* pub $field: AtomicU64,)*
             /// By method, version and status.
@@ -111,29 +112,39 @@ macro_rules! slot {
 }
 
 slot! {
-    pid: Gauge;
-    /// Monotonic nanoseconds, written by a native thread: the process runs.
-    heartbeat_native: Counter;
-    /// Monotonic nanoseconds of the event loop's last turn: Python runs.
-    heartbeat_turn: Counter;
+    // The first line of the cache: what other workers read for each connection. No request writes it.
     /// Monotonic nanoseconds of the worker's start.
     started: Counter;
-    rss_bytes: Gauge;
-    open_fds: Gauge;
-    /// CPU time of the process in microseconds.
-    cpu_us: Gauge;
-    /// Delay of a timer of the event loop in microseconds: how long a callback waits for those before it.
-    loop_lag_us: Gauge;
-    /// End of the validity of the TLS certificate, in seconds since 1970; 0 without TLS.
-    certificate_expiry: Gauge;
+    /// 1 while the worker accepts connections, so that the others leave it its share.
+    accepting: Gauge, "towline_workers_accepting", "Workers that accept connections.";
+    connections_open: Gauge, "towline_connections_open", "Connections open.";
     /// Port of the loopback interface at which the worker takes datagrams of HTTP/3 from others; 0 if it has none.
     quic_port: Gauge;
     /// Inode of the worker's first UDP socket, which its successor reads as well; 0 if it has none.
     quic_socket: Gauge;
     /// 1 if the worker counts connections by client.
     counts_clients: Gauge;
+    pid: Gauge;
+    /// End of the validity of the TLS certificate, in seconds since 1970; 0 without TLS.
+    certificate_expiry: Gauge;
+
+    // The second, which is fetched with the first: what is written a few times a second.
+    /// Monotonic nanoseconds, written by a native thread: the process runs.
+    heartbeat_native: Counter;
+    /// Monotonic nanoseconds of the event loop's last turn: Python runs.
+    heartbeat_turn: Counter;
+    rss_bytes: Gauge;
+    open_fds: Gauge;
+    /// CPU time of the process in microseconds.
+    cpu_us: Gauge;
+    /// Delay of a timer of the event loop in microseconds: how long a callback waits for those before it.
+    loop_lag_us: Gauge;
+    workers_wanted: Setting, "towline_workers_wanted", "Configured number of workers.";
+    stopping: Setting, "towline_stopping",
+        "1 from the moment when the server begins to stop: readiness checks fail.";
+
+    // The others: what the worker alone reads and writes, for each request.
     in_flight: Gauge, "towline_requests_in_flight", "Requests in flight.";
-    connections_open: Gauge, "towline_connections_open", "Connections open.";
     websockets_open: Gauge, "towline_websockets_open", "WebSockets open.";
     connections: Counter, "towline_connections_total", "Connections accepted.";
     bytes_received: Counter, "towline_received_bytes_total", "Bytes read from clients.";
@@ -144,11 +155,6 @@ slot! {
         "TLS handshakes that failed or were not complete in time.";
     dropped_log_lines: Counter, "towline_dropped_log_lines_total",
         "Access log lines lost to a slow or full log.";
-    workers_wanted: Setting, "towline_workers_wanted", "Configured number of workers.";
-    stopping: Setting, "towline_stopping",
-        "1 from the moment when the server begins to stop: readiness checks fail.";
-    /// 1 while the worker accepts connections, so that the others leave it its share.
-    accepting: Gauge, "towline_workers_accepting", "Workers that accept connections.";
     worker_restarts: Counter, "towline_worker_restarts_total",
         "Workers that replaced another and became ready.";
     worker_boot_failures: Counter, "towline_worker_boot_failures_total",
@@ -187,6 +193,10 @@ slot! {
 
 const _: () =
     assert!(size_of::<Slot>() <= SLOT_BYTES && SLOT_BYTES.is_multiple_of(align_of::<Slot>()));
+
+/// Whoever accepts a connection reads the first line of each slot. Processors fetch lines in pairs.
+const _: () =
+    assert!(offset_of!(Slot, connections_open) < 64 && offset_of!(Slot, in_flight) >= 128);
 
 impl Slot {
     /// Starts a worker in this slot: resets the gauges of its predecessor.
@@ -244,7 +254,7 @@ impl Slot {
 pub enum SlotsError {
     /// Not a positive multiple of the size of a slot.
     Size(usize),
-    /// Not on a 64-byte boundary, as every mapping is.
+    /// Not on a 128-byte boundary, as every mapping is.
     Alignment,
 }
 
@@ -257,7 +267,7 @@ impl fmt::Display for SlotsError {
                     "{bytes} bytes are not a whole number of slots of {SLOT_BYTES} bytes"
                 )
             }
-            Self::Alignment => f.write_str("slots must start on a 64-byte boundary"),
+            Self::Alignment => f.write_str("slots must start on a 128-byte boundary"),
         }
     }
 }
@@ -284,10 +294,10 @@ unsafe impl Sync for Slots {}
 impl Slots {
     /// Slots in the memory of this process, for use without a supervisor and for tests.
     pub fn private(count: usize) -> Self {
-        #[repr(C, align(64))]
-        struct Cell([AtomicU64; 8]);
+        #[repr(C, align(128))]
+        struct Cell([AtomicU64; 16]);
         let cells: Vec<Cell> = (0..count.max(1) * SLOT_BYTES / size_of::<Cell>())
-            .map(|_| Cell([const { AtomicU64::new(0) }; 8]))
+            .map(|_| Cell([const { AtomicU64::new(0) }; 16]))
             .collect();
         let (first, bytes) = (cells.as_ptr().cast::<u8>(), size_of_val(&*cells));
         // SAFETY: the vector is aligned, zeroed, of atomics only, and moves into the owner without
@@ -350,7 +360,7 @@ impl Slots {
             return None;
         }
         // SAFETY: inside the region by the check above, aligned because start and SLOT_BYTES are
-        // multiples of 64, valid for any bytes because a slot is nothing but AtomicU64, and alive as
+        // multiples of 128, valid for any bytes because a slot is nothing but AtomicU64, and alive as
         // long as `self` keeps the owner.
         Some(unsafe { &*self.first.byte_add(index * SLOT_BYTES) })
     }
