@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello pythons test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers peer-options fuzz-build fuzz audit docs wheels autobahn conformance connect clean
+.PHONY: help run hello pythons test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers peer-options loom fuzz-build fuzz audit docs wheels autobahn conformance connect clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -210,6 +210,10 @@ $(VENV)/.stamp-suites: pyproject.toml $(VENV)/.stamp-tools
 
 suites: $(VENV)/.stamp-suites $(VENV)/.stamp-native ## the tests of uvicorn, starlette, httpx, requests, openai, anthropic, huggingface_hub, requests-oauthlib with Towline
 	$(BIN)/python tests/suites/run.py
+
+loom: ## every order of threads in the lock-free parts, by loom (tests/loom)
+	$(call say,model checking)
+	cargo run --quiet --locked --manifest-path tests/loom/Cargo.toml --target-dir target/loom
 
 fuzz-build: ## build the fuzz targets
 	$(call say,fuzz targets)

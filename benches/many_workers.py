@@ -93,7 +93,7 @@ class Server:
         return socket.create_connection(self.address, timeout=30)
 
     def count(self, run: Callable[[], object], per: int) -> dict[str, float]:
-        """What the workers do for each of `per` connections or requests of `run`, more than if they were idle."""
+        """Work of the workers for each of `per` connections or requests of `run`, more than if they were idle."""
         found: dict[str, float] = {}
         with counted(self.pids, found):
             run()

@@ -43,6 +43,10 @@ mod conn;
 mod engine;
 pub mod fork;
 mod shared_memory;
+/// Atomics of what several workers change at once. `tests/loom` compiles these files with those of loom.
+mod sync {
+    pub(crate) use std::sync::atomic;
+}
 mod sys;
 mod thread_pool;
 mod tls;

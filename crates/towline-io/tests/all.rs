@@ -12,6 +12,7 @@ mod outcomes;
 mod shared_calls;
 mod shared_frames;
 mod shared_threads;
+mod stress;
 mod support;
 mod turns;
 mod waiting;

@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `lmdb.rs` | the calls of LMDB that the store uses, made safe |
 //! | `shared.rs` | the writers' mutex and the slots, in shared memory |
+//! | `armed.rs` | who wakes a subscriber that is about to sleep |
 //! | `record.rs` | layout of keys and values |
 //! | `folder.rs` | the directory, and whose files are trusted |
 //! | `files.rs` | the settings, and what is refused |
@@ -29,6 +30,7 @@
 //!
 //! Linux only: other systems have no robust mutexes, so that a killed writer would stop all others. The crate is empty there.
 #![cfg(target_os = "linux")]
+mod armed;
 mod clock;
 mod disk;
 mod error;
@@ -42,6 +44,10 @@ mod reserve;
 mod shared;
 mod space;
 mod store;
+/// Atomics of what several processes change at once. `tests/loom` compiles these files with those of loom.
+mod sync {
+    pub(crate) use std::sync::atomic;
+}
 mod values;
 mod verify;
 

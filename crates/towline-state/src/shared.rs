@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::armed::{self, Armed};
 use crate::clock::{Clock, Record};
 use crate::disk;
 use crate::error::{Error, Result};
@@ -46,7 +47,7 @@ struct Slot {
     /// Claim number of the subscriber, or 0: free.
     claim: AtomicU64,
     /// 1: it sleeps, and the next publisher wakes it.
-    armed: AtomicU32,
+    armed: Armed,
     padding: u32,
 }
 
@@ -250,7 +251,7 @@ impl Shared {
         let path = self.fifo(slot, claim);
         let reader =
             make_fifo(&path).map_err(Error::io(format!("cannot make {}", path.display())))?;
-        self.slots()[slot].armed.store(0, Ordering::SeqCst);
+        self.slots()[slot].armed.disarm();
         self.slots()[slot].claim.store(claim, Ordering::SeqCst);
         self.header()
             .high_water
@@ -277,18 +278,19 @@ impl Shared {
 
     /// Ask for a byte in the FIFO at the next publication. The caller looks at the log once more after this.
     pub fn arm(&self, slot: usize) {
-        self.slots()[slot].armed.store(1, Ordering::SeqCst);
+        self.slots()[slot].armed.arm();
     }
 
     pub fn disarm(&self, slot: usize) {
-        self.slots()[slot].armed.store(0, Ordering::SeqCst);
+        self.slots()[slot].armed.disarm();
     }
 
     /// Wake all subscribers that sleep. After the commit of a publication.
     pub fn wake(&self) {
+        armed::committed();
         let used = self.header().high_water.load(Ordering::SeqCst) as usize;
         for (at, slot) in self.slots()[..used.min(SLOTS)].iter().enumerate() {
-            if slot.armed.load(Ordering::SeqCst) == 1 && slot.armed.swap(0, Ordering::SeqCst) == 1 {
+            if slot.armed.take() {
                 let claim = slot.claim.load(Ordering::SeqCst);
                 if claim != 0 && !self.write_byte(at, claim) {
                     self.release(at, claim);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use towline_state::{
-    Blocking, Check, Error, Lifetime, Options, Post, Remaining, Store, WhenFull, Write,
+    Blocking, Check, Error, Lifetime, LogReader, Options, Post, Remaining, Store, WhenFull, Write,
 };
 
 /// A directory of its own, removed at the end.
@@ -281,4 +282,65 @@ fn short_calls_do_not_work_for_long() {
         store.get(Blocking::Wait, b"x", <[u8]>::len).unwrap(),
         Some(1 << 20)
     );
+}
+
+/// Whether a byte arrives in a FIFO.
+fn is_woken(log: &LogReader) -> bool {
+    let mut entry = libc::pollfd {
+        fd: log.fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one entry, which outlives the call.
+    unsafe { libc::poll(&raw mut entry, 1, 20_000) == 1 }
+}
+
+/// Random schedules: `TOWLINE_STRESS_SECONDS` runs seeds for this time.
+#[test]
+fn no_subscriber_sleeps_while_there_are_messages() {
+    let seconds = std::env::var("TOWLINE_STRESS_SECONDS");
+    let seconds = seconds.map_or(0, |seconds| seconds.parse().unwrap());
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut seed = u64::from(std::process::id()) << 20;
+    let first = seed;
+    while seed < first + 5 || Instant::now() < until {
+        seed += 1;
+        let folder = Folder::new();
+        let store = folder.open(Options::default());
+        let pause = |number: u64| match seed.wrapping_mul(number | 1) >> 7 & 7 {
+            0 => std::thread::sleep(Duration::from_micros(seed * number % 300)),
+            1 | 2 => std::thread::yield_now(),
+            _ => {}
+        };
+        std::thread::scope(|scope| {
+            for mut log in [(); 2].map(|()| store.subscribe().unwrap()) {
+                scope.spawn(move || {
+                    let mut read = 0;
+                    while read < 100 {
+                        pause(read);
+                        if !log.arm().unwrap() {
+                            assert!(is_woken(&log), "asleep after {read} messages, seed {seed}");
+                        }
+                        let batch = log.read(10, 1 << 20).unwrap();
+                        assert_eq!(batch.lost, 0);
+                        read += batch.messages.len() as u64;
+                    }
+                });
+            }
+            for _ in 0..2 {
+                let store = &store;
+                scope.spawn(move || {
+                    for number in 0..50_u64 {
+                        pause(number * 3 + 1);
+                        let post = Post {
+                            channel: b"n",
+                            message: &number.to_le_bytes(),
+                        };
+                        store.publish(Blocking::Wait, post).unwrap();
+                    }
+                });
+            }
+        });
+    }
+    println!("{} seeds", seed - first);
 }

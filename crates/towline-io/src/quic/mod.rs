@@ -29,6 +29,7 @@ mod pacer;
 mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
+mod ticket_entry;
 mod ticket_store;
 #[cfg(test)]
 mod worker_tests;

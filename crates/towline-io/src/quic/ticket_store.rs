@@ -15,14 +15,12 @@ use std::io;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustls::server::{ServerSessionMemoryCache, StoresServerSessions};
 
+use super::ticket_entry::{self, NAME_WORDS, Name};
 use crate::shared_memory::Mapping;
-
-/// Words of a ticket's name: rustls draws 32 random bytes.
-const NAME_WORDS: usize = 4;
 
 /// Words of a session. One without a client's certificate needs about 300 bytes.
 const SESSION_WORDS: usize = 58;
@@ -30,32 +28,16 @@ const SESSION_WORDS: usize = 58;
 /// Entries among which a name has its place; the oldest of them is replaced.
 const BUCKET: usize = 8;
 
-/// Attempts to find an entry that no other worker changes at this moment.
-const MAX_TRIES: usize = 4;
-
 /// Sessions with certificates of clients that a worker keeps for itself.
 const LARGE_SESSIONS: usize = 256;
 
-const EMPTY: u64 = 0;
-const BUSY: u64 = u64::MAX;
-
-/// One ticket and its session.
-#[repr(C, align(64))]
-struct Entry {
-    /// `EMPTY`, `BUSY`, or the version of the ticket that it has.
-    state: AtomicU64,
-    session_bytes: AtomicU64,
-    name: [AtomicU64; NAME_WORDS],
-    session: [AtomicU64; SESSION_WORDS],
-}
+type Entry = ticket_entry::Entry<SESSION_WORDS>;
 
 /// The begin of the memory, before the entries.
 #[repr(C, align(64))]
 struct Head {
     last_version: AtomicU64,
 }
-
-type Name = [u64; NAME_WORDS];
 
 /// Tickets that can be used once, by any of the processes that share the memory.
 pub struct TicketStore {
@@ -110,19 +92,7 @@ impl StoresServerSessions for TicketStore {
             return self.large.put(name, session);
         };
         let version = self.head().last_version.fetch_add(1, Relaxed) + 1;
-        for _ in 0..MAX_TRIES {
-            let states = self.bucket(&words).iter();
-            let states = states.map(|entry| (entry.state.load(Relaxed), entry));
-            let usable = states.filter(|(state, _)| *state != BUSY);
-            let Some((state, entry)) = usable.min_by_key(|(state, _)| *state) else {
-                return false;
-            };
-            if entry.claim(state) {
-                entry.fill(&words, &session, version);
-                return true;
-            }
-        }
-        false
+        ticket_entry::put(self.bucket(&words), &words, &session, version)
     }
 
     /// Only TLS 1.2 asks for a session that stays, which QUIC does not have.
@@ -132,55 +102,11 @@ impl StoresServerSessions for TicketStore {
 
     fn take(&self, name: &[u8]) -> Option<Vec<u8>> {
         let words = words_of(name)?;
-        let mut entries = self.bucket(&words).iter();
-        let found = entries.find_map(|entry| {
-            let state = entry.state.load(Acquire);
-            let is_full = state != EMPTY && state != BUSY;
-            // If the entry changes meanwhile, the claim fails: the ticket is gone.
-            (is_full && entry.has(&words) && entry.claim(state)).then(|| entry.empty())
-        });
-        found.or_else(|| self.large.take(name))
+        ticket_entry::take(self.bucket(&words), &words).or_else(|| self.large.take(name))
     }
 
     fn can_cache(&self) -> bool {
         true
-    }
-}
-
-impl Entry {
-    /// Makes the entry busy if its state is still `state`. The caller then has it for itself.
-    fn claim(&self, state: u64) -> bool {
-        let swapped = self.state.compare_exchange(state, BUSY, Acquire, Relaxed);
-        swapped.is_ok()
-    }
-
-    fn has(&self, name: &Name) -> bool {
-        let mut words = self.name.iter().zip(name);
-        words.all(|(word, wanted)| word.load(Relaxed) == *wanted)
-    }
-
-    /// Ends the claim with a ticket.
-    fn fill(&self, name: &Name, session: &[u8], version: u64) {
-        for (word, value) in self.name.iter().zip(name) {
-            word.store(*value, Relaxed);
-        }
-        self.session_bytes.store(session.len() as u64, Relaxed);
-        for (word, bytes) in self.session.iter().zip(session.chunks(8)) {
-            let mut value = [0; 8];
-            value[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(value), Relaxed);
-        }
-        self.state.store(version, Release);
-    }
-
-    /// Ends the claim without one, and returns the session, which does not stay in the memory.
-    fn empty(&self) -> Vec<u8> {
-        let bytes = self.session_bytes.load(Relaxed) as usize;
-        let words = self.session.iter().map(|word| word.swap(0, Relaxed));
-        let mut session: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
-        session.truncate(bytes);
-        self.state.store(EMPTY, Release);
-        session
     }
 }
 
@@ -313,13 +239,10 @@ mod tests {
         store.put(name(1), session(1));
         store.put(name(2), session(2));
         let words = words_of(&name(1)).unwrap();
-        // SAFETY: the child takes no lock, allocates nothing, and exits at once.
+        // SAFETY: the child allocates a session, and exits at once; glibc's allocator works in a child.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let taken = store.bucket(&words).iter().any(|entry| {
-                let state = entry.state.load(Acquire);
-                state != EMPTY && entry.has(&words) && entry.claim(state)
-            });
+            let taken = ticket_entry::take(store.bucket(&words), &words).is_some();
             // SAFETY: ends the child.
             unsafe { libc::_exit(i32::from(!taken)) };
         }

@@ -7,6 +7,7 @@ pub mod routes;
 pub mod blocking;
 pub mod calls;
 pub mod frames;
+pub mod schedule;
 pub mod scripted;
 
 use std::io::{Read, Write};

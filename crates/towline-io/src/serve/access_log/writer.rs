@@ -197,7 +197,7 @@ impl Writer {
     }
 
     /// Waits until all lines are written, for `timeout` at most; later lines are dropped. Returns false when
-    /// the timeout passed first and the remaining lines are lost.
+    /// the timeout passed first and the remaining lines are lost, or when others have pushed lines meanwhile.
     pub fn close(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut queue = self.shared.lock();

@@ -14,7 +14,7 @@
 //! The words of a set only rise. So two threads that add the same client at the same time choose the same word, and
 //! one of them finds the other's client at its second look.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words of a set: a cache line.
 pub(super) const WAYS: usize = 8;
