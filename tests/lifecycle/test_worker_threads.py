@@ -271,6 +271,21 @@ def test_a_second_signal_and_sigquit_end_every_loop_at_once(app: str) -> None:
             assert "2 were cancelled" in program.log
 
 
+def test_a_stop_does_not_wait_for_a_loop_that_hangs() -> None:
+    with threads(ASGI, 2, "--timeout-worker-healthcheck", "2") as program, one_on_each(program, 2) as conns:
+        (_, blocked), (_, other) = sorted(conns.items())
+        blocked.send("/block")
+        other.send("/sleep/1")
+        time.sleep(0.5)
+        started = time.monotonic()
+        program.signal(signal.SIGTERM)
+        assert other.response().body == b"slept"
+        assert program.wait() == 0
+        assert time.monotonic() - started < 15  # instead of the 36 s after which it would be killed
+        assert "loop 0 is stuck; its stack follows" in program.log
+        assert "apps.py" in program.log  # the stack
+
+
 @pytest.mark.parametrize("app", APPS)
 def test_an_orphaned_process_finishes_its_requests_and_ends(app: str) -> None:
     with threads(app, 2) as program, one_on_each(program, 2) as conns:
