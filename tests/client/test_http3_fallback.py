@@ -86,11 +86,11 @@ def test_black_holed_udp_delays_one_call_and_loses_none(
         }
         assert origin.targets.count(b"/posted") == 10
         assert datagrams(hole) > 0
-        # From now on QUIC is not tried, and the connections that TCP has won are used.
-        connections = origin.connections
+        # From now on QUIC is not tried, and a connection that TCP has won is used. The origin's count proves nothing
+        # here: it may still be accepting a connection that no call needed in the end.
         response = caller.get("/later")
         assert (response.status_code, response.reused) == (200, True)
-        assert (origin.connections, datagrams(hole)) == (connections, 0)
+        assert datagrams(hole) == 0
 
 
 def test_refused_udp_delays_nothing(backend: Make, site: Site, trust: towline.TLS) -> None:
