@@ -84,6 +84,28 @@ def test_responses_do_not_wait_for_a_streamed_one(threads: int) -> None:
         assert b"ended" in read_all(streamed)
 
 
+def test_a_response_is_complete_before_close_is_called(threads: int) -> None:
+    """Work after the response, as Flask's `call_on_close` does it, delays nobody where no other request waits."""
+    received = threading.Event()
+    was_received: list[bool] = []
+
+    class Body:
+        def __iter__(self) -> Any:
+            yield b"ok"
+
+        def close(self) -> None:
+            was_received.append(received.wait(5))
+
+    def app(environ: Any, start_response: Any) -> Any:
+        start_response("200 OK", [*TEXT, ("Content-Length", "2")])
+        return Body()
+
+    with serving(app, threads=threads) as served:
+        exchange(served.connect())
+        received.set()
+        until(lambda: was_received == [True], timeout=6)
+
+
 def test_threads_run_at_the_same_time() -> None:
     barrier = threading.Barrier(3, timeout=5)
     names: set[str] = set()

@@ -106,6 +106,26 @@ def test_a_generator_may_start_late_and_announce_its_length(threads: int) -> Non
         assert body == b"onetwo"
 
 
+def test_a_response_that_does_not_stream_gets_a_length(threads: int) -> None:
+    """Django's `HttpResponse` has no length of its own without `CommonMiddleware`."""
+
+    class Whole(Closing):
+        streaming = False
+
+    made: list[Whole] = []
+
+    def app(environ: Any, start_response: Any) -> Any:
+        start_response("200 OK", TEXT)
+        made.append(Whole([b"one", b"", b"two"]))
+        return made[-1]
+
+    with serving(app, threads=threads) as served:
+        _, fields, body = split(served.raw(GET))
+        assert b"content-length: 6" in fields
+        assert body == b"onetwo"
+        until(lambda: made[0].closed == 1, timeout=5)
+
+
 def test_an_iterable_of_one_gets_a_length(threads: int) -> None:
     class One:
         def __len__(self) -> int:

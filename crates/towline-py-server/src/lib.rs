@@ -4,8 +4,10 @@
 mod addresses;
 mod asgi;
 mod default_headers;
+mod eager_flush;
 mod feature_config;
 mod forked;
+mod gather;
 mod http3;
 mod listeners;
 mod log_level;

@@ -9,19 +9,17 @@
 //! send          over messages (parsed), response (to the protocol core), pending_head (until the first body)
 //! receive       over awaitables
 //! nested        applications that run the loop inside a request
-//! flush         when output is sent; gather: outside of a turn; eager_flush: when it must not wait
+//! flush         when output is sent; crate::gather: outside of a turn; crate::eager_flush: when it must not wait
 //! notify        which waiters are stepped or woken; wake_queue: in a later turn
 //! websocket     receive and send in websocket scopes
 //! ```
 mod awaitables;
 mod cfunctions;
 mod dispatch;
-mod eager_flush;
 mod exchange;
 mod exchange_state;
 mod finish;
 mod flush;
-mod gather;
 mod interned;
 mod messages;
 mod nested;

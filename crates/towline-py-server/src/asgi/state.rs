@@ -17,16 +17,16 @@ use towline_io::serve::refusals::Refusals;
 use towline_io::{ConnId, Engine, StreamMap};
 use towline_proto::StreamId;
 
-use super::eager_flush::EagerFlush;
 use super::exchange_state::ExchangeState;
-use super::gather::Gathered;
 use super::scope::{Endpoints, Scopes};
 use super::task::asyncio::{Asyncio, TaskSnapshot};
 use super::task::step::Step;
 use super::wake_queue::WakeQueue;
 use super::websocket::{Session, WsContext};
 use crate::default_headers::DefaultHeaders;
+use crate::eager_flush::EagerFlush;
 use crate::forked::Process;
+use crate::gather::Gathered;
 use towline_py_common::gil::GilCell;
 
 /// State that the engine keeps with each connection.

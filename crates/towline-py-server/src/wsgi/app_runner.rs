@@ -6,7 +6,7 @@ use std::time::Instant;
 use pyo3::exceptions::PyConnectionError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyTuple};
 use towline_io::serve::features::overrides::{Arrival, Overrides};
 use towline_io::serve::features::request_body::Content;
 use towline_io::serve::features::{Features, Payload, RequestLine};
@@ -418,6 +418,13 @@ fn send_iterable(
         && file.get().send(py, responder)?
     {
         return Ok(());
+    }
+    // A response of Django that has its whole body in memory. With a length it is one block, and leaves with others.
+    let streaming = result.getattr_opt(pyo3::intern!(py, "streaming"))?;
+    if streaming.is_some_and(|streaming| streaming.is(&*PyBool::new(py, false))) {
+        let pieces = result.try_iter()?.collect::<PyResult<Vec<_>>>();
+        process.end_child(py, pieces.as_ref().err());
+        return send_pieces(py, responder, &PyTuple::new(py, pieces?)?);
     }
     // PEP 3333, "Handling the Content-Length Header": one block is the whole body.
     let is_single = result.hasattr(pyo3::intern!(py, "__len__"))? && result.len()? == 1;

@@ -8,12 +8,16 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::time::Duration;
 
 use towline_io::serve::metrics::{SlotHandle, monotonic_ns};
 use towline_io::{Drain, Engine, EngineWaker};
 
 use super::request::ConnState;
 use super::websockets::WebSockets;
+
+/// A waiting thread checks signals and server commands at least this often.
+pub const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Requested commands and current figures of a server. Atomics, because a signal handler may interrupt any
 /// thread anywhere.

@@ -1,7 +1,8 @@
 //! One thread: the application runs in the turn that read its request.
 //!
 //! The GIL is released once per turn, around the poll, and kept for all requests of the turn: a request costs
-//! one recv, one call and one send, and no hand-over between threads.
+//! one recv, one call and one send, and no hand-over between threads. Responses are sent together (`gather`), unless calls
+//! take long (`eager_flush`).
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,9 @@ use super::app_runner::AppRunner;
 use super::application::{Application, RequestTimes};
 use super::builtin::BuiltinResponses;
 use super::client_info::ClientInfo;
-use super::control::ServerControl;
+use super::control::{MAX_WAIT, ServerControl};
 use super::request::{ConnState, Request};
-use super::request_io::{MAX_WAIT, RequestIo, SharedRequestIo, lock};
+use super::request_io::{RequestIo, SharedRequestIo, lock};
 
 /// Age of a turn after which a request's client may have left since the poll, so that it is checked.
 const LATE: Duration = Duration::from_millis(10);
@@ -59,24 +60,26 @@ pub fn run(
             application.log.warning(py, &notice.to_string());
         }
         application.log_refusals(py);
-        while let Some((mut request, client_info, now)) =
-            next_request(py, &request_io, &mut builtin, late_after)
+        let mut outcome = Ok(());
+        while outcome.is_ok()
+            && let Some((mut request, client_info, now)) =
+                next_request(py, &request_io, &mut builtin, late_after)
         {
             control.begin_request();
             let times = RequestTimes {
                 received: now,
                 called: now,
             };
-            let outcome = runner.serve(py, &mut request, &client_info, times);
+            outcome = runner.serve(py, &mut request, &client_info, times);
             control.end_request();
             if let Some(inline) = lock(py, &request_io).as_inline() {
                 inline.reader.spare = request.head;
             }
-            outcome?;
         }
         if let Some(inline) = lock(py, &request_io).as_inline() {
-            inline.engine.turn_end();
+            inline.end_turn();
         }
+        outcome?;
     }
 }
 

@@ -4,7 +4,7 @@
 //! server            the Python class; control: commands to it; application: what all threads share
 //! inline, threads   the two main loops; work_queue: from the I/O thread to the workers
 //! request           from a connection's events to a request        (no Python)
-//! request_io        the I/O of an application thread               inline: the engine; worker: one connection
+//! request_io        the I/O of an application thread               inline_io: the engine; worker: one connection
 //! shared_conn       an HTTP/2 connection whose streams several workers serve
 //! app_runner        one call of the application: environ, responder, input, pending_head, file_wrapper, context
 //! websocket_threads requests for WebSockets, bounded by websockets; taken_socket: environ["werkzeug.socket"]
@@ -30,6 +30,7 @@ mod control;
 mod environ;
 mod file_wrapper;
 mod inline;
+mod inline_io;
 mod input;
 mod log;
 mod pending_head;

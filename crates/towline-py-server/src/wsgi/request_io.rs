@@ -6,7 +6,6 @@
 //!
 //! The lock is never held while Python code runs and never waited for with the GIL held
 //! (`lock_py_attached`), so a thread that the application has started may read the body, too.
-use std::collections::VecDeque;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,19 +16,17 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use towline_io::serve::features::BuiltinResponse;
 use towline_io::serve::refusals::RefusedFor;
-use towline_io::{Conn, ConnId, Engine, TakenSocket};
+use towline_io::{Conn, Engine, TakenSocket};
 use towline_proto::{BufferPool, Connection, Protocol, StreamId, StreamMut};
 
 use super::application::Application;
-use super::control::ServerControl;
-use super::request::{ConnState, Request, RequestReader, WINDOW_BYTES};
+use super::control::{MAX_WAIT, ServerControl};
+use super::inline_io::InlineIo;
+use super::request::{ConnState, RequestReader, WINDOW_BYTES};
 use super::response_bounds::ResponseBounds;
 use super::shared_conn::{BoxedConn, SharedConn};
 use crate::options::Options;
 use towline_py_common::errors::client_disconnected;
-
-/// A waiting thread checks signals and server commands at least this often.
-pub const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// A worker that waits for its client checks at this interval whether requests wait for a thread.
 const QUEUE_CHECK: Duration = Duration::from_millis(10);
@@ -98,21 +95,6 @@ impl Drop for RequestIoGuard<'_> {
     }
 }
 
-/// The engine, driven by the thread that also runs the application.
-pub struct InlineIo {
-    pub engine: Engine<ConnState>,
-    current: Option<ConnId>,
-    /// Connections that became readable while an application call waited for its own connection.
-    deferred: VecDeque<ConnId>,
-    pub reader: RequestReader,
-    /// Requests of the current connection in this service.
-    requests: usize,
-}
-
-/// Pipelined requests of one connection before the next connection is serviced, within the time limit of a
-/// service; their responses are flushed together.
-const REQUESTS_PER_SERVICE: usize = 16;
-
 impl RequestIo {
     pub fn new_inline(
         engine: Engine<ConnState>,
@@ -120,16 +102,11 @@ impl RequestIo {
         application: &Application,
     ) -> Self {
         let options = &application.options;
-        let inline = InlineIo {
-            engine,
-            current: None,
-            deferred: VecDeque::new(),
-            reader: RequestReader::new(
-                options.wsgi_request_buffer,
-                application.feature_config.clone(),
-            ),
-            requests: 0,
-        };
+        let reader = RequestReader::new(
+            options.wsgi_request_buffer,
+            application.feature_config.clone(),
+        );
+        let inline = InlineIo::new(engine, reader);
         Self::new(IoMode::Inline(Box::new(inline)), control, options)
     }
 
@@ -262,9 +239,23 @@ impl RequestIo {
     pub fn flush(&mut self) {
         match &mut self.mode {
             IoMode::Inline(inline) => {
-                inline.flush_current();
+                inline.flush();
             }
             IoMode::Worker(worker) => worker.flush(),
+        }
+    }
+
+    /// Whether the body of exchange `serial` has the length that its head announces, and nothing of it is in a file.
+    pub fn is_complete(&mut self, serial: u64) -> bool {
+        let left = self.stream(serial).and_then(|stream| stream.body_left());
+        left == Some(0) && self.spooled_bytes() == 0
+    }
+
+    /// Whether a complete response may wait until those of other connections are sent.
+    pub fn may_wait(&mut self) -> bool {
+        match &mut self.mode {
+            IoMode::Inline(inline) => inline.may_wait(),
+            IoMode::Worker(_) => false,
         }
     }
 
@@ -373,95 +364,6 @@ impl RequestIo {
             "other requests waited {} s for a client that reads too slowly (--timeout-wsgi-client)",
             timeout.as_secs_f64()
         )))
-    }
-}
-
-impl InlineIo {
-    /// The next request of any connection; `None` when this turn has no more. Flushes each connection that it
-    /// is done with.
-    pub fn next_request(&mut self) -> Option<Request> {
-        loop {
-            if let Some(id) = self.current {
-                let is_over = self.requests == REQUESTS_PER_SERVICE
-                    || (self.requests > 0 && self.engine.is_service_over() && self.has_more(id));
-                if is_over {
-                    self.engine.requeue(id);
-                } else if let Some(peer) = self.engine.conn(id)
-                    && let Some(request) = self.reader.next_request(peer)
-                {
-                    self.requests += 1;
-                    return Some(request);
-                }
-                self.finish_service(id);
-            }
-            self.current = Some(self.next_ready()?);
-        }
-    }
-
-    /// Whether there is work on a connection without more input.
-    fn has_more(&mut self, id: ConnId) -> bool {
-        let peer = self.engine.conn(id);
-        peer.is_some_and(|peer| peer.proto.has_events() || !peer.state.ready.is_empty())
-    }
-
-    fn flush_current(&mut self) {
-        if let Some(id) = self.current {
-            self.engine.refresh_clock();
-            self.engine.flush_and_rearm(id);
-        }
-    }
-
-    fn finish_service(&mut self, id: ConnId) {
-        self.engine.flush_and_rearm(id);
-        self.current = None;
-        self.requests = 0;
-    }
-
-    pub fn peer(&mut self) -> Option<&mut Conn<ConnState>> {
-        self.engine.conn(self.current?)
-    }
-
-    fn process_events(&mut self, stream: Option<StreamId>) -> bool {
-        let peer = self.current.and_then(|id| self.engine.conn(id));
-        peer.is_none_or(|peer| self.reader.process_events(peer, stream))
-    }
-
-    pub fn has_deferred(&self) -> bool {
-        !self.deferred.is_empty()
-    }
-
-    fn next_ready(&mut self) -> Option<ConnId> {
-        while let Some(id) = self.deferred.pop_front() {
-            if let Some(peer) = self.engine.conn(id) {
-                peer.state.deferred = false;
-                return Some(id);
-            }
-        }
-        self.engine.next_ready()
-    }
-
-    /// Runs one turn of the engine during an application call.
-    fn run_turn(&mut self, control: &ServerControl) -> io::Result<()> {
-        self.flush_current();
-        control.apply_commands(&mut self.engine);
-        self.engine.turn_start(Some(MAX_WAIT))?;
-        while let Some(id) = self.engine.next_ready() {
-            if self.current == Some(id) {
-                continue;
-            }
-            if let Some(peer) = self.engine.conn(id) {
-                // Bodies are received meanwhile, and a slow client keeps its place.
-                self.reader.process_events(peer, None);
-                if !peer.state.ready.is_empty()
-                    && !std::mem::replace(&mut peer.state.deferred, true)
-                {
-                    self.deferred.push_back(id);
-                }
-            }
-            self.engine.flush_and_rearm(id);
-        }
-        self.engine.turn_end();
-        Ok(())
     }
 }
 

@@ -250,13 +250,17 @@ impl Responder {
         send_head(&mut state, &mut request_io, inferred, payload)
     }
 
-    /// Sends one piece of the body; returns when it has been passed to the kernel.
+    /// Sends one piece of the body; returns when it has been passed to the kernel. A piece that completes the body may
+    /// wait, as a complete response does.
     pub fn send_piece(&self, py: Python<'_>, piece: &Bound<'_, PyBytes>) -> PyResult<()> {
         let serial = {
             let mut state = self.state(py);
             let mut request_io = lock(py, &self.request_io);
             if !state.is_head_request {
                 spool_piece(&mut request_io, &mut state, piece)?;
+                if request_io.is_complete(state.serial) && request_io.may_wait() {
+                    return Ok(());
+                }
             }
             state.serial
         };
@@ -271,7 +275,9 @@ impl Responder {
             send_head(&mut state, &mut request_io, Some(0), Payload::Whole(b""))?;
         }
         finish(&mut request_io, &mut state)?;
-        request_io.flush();
+        if !request_io.may_wait() {
+            request_io.flush();
+        }
         Ok(())
     }
 

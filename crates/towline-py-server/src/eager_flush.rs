@@ -1,6 +1,6 @@
-//! Whether responses may wait for the end of the turn.
+//! Whether complete responses may wait for those of other connections.
 //!
-//! An application may go on computing after its last `send()`, and nothing can be sent meanwhile. After a service
+//! An application may go on computing after its response is complete, and nothing can be sent meanwhile. After a service
 //! that took long, responses are sent at once for ten times as long: a pause of the garbage collector has little
 //! effect, and an application that computes long every time never delays its responses.
 use std::time::{Duration, Instant};

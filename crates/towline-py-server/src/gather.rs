@@ -1,7 +1,8 @@
-//! Output that is sent outside of a turn, and waits for that of other requests in the same iteration of the loop.
+//! Connections whose output waits for that of other connections.
 //!
-//! Frameworks respond in tasks of their own (Django, Quart), and most applications after something they have awaited.
-//! Flushed one by one, such responses wake a client that sleeps on another core once each, as `flush` explains.
+//! Flushed one by one, responses wake a client that sleeps on another core once each, as `asgi::flush` explains. ASGI
+//! gathers what is sent outside of a turn, in the same iteration of the loop: frameworks respond in tasks of their own
+//! (Django, Quart), and most applications after something they have awaited. WSGI gathers the responses of a turn.
 use std::time::{Duration, Instant};
 
 use towline_io::ConnId;
