@@ -17,8 +17,9 @@ import h2.settings
 
 from tests.support.exchange import Exchange
 from tests.support.feature_server import serving
+from tests.support.patience import PATIENCE
 
-MAX_WAIT = 20.0
+MAX_WAIT = 20.0 * PATIENCE
 """Seconds that anything may take on a busy machine."""
 
 

@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from tests.support.patience import PATIENCE
+
 HERE = Path(__file__).parents[1] / "lifecycle"
-MAX_WAIT = 20.0
+MAX_WAIT = 20.0 * PATIENCE
 """Seconds that any step may take on a busy machine before a test fails."""
 
 

@@ -8,9 +8,10 @@ import pytest
 import towline
 
 from tests.support.asgi_server import Receive, Scope, Send, respond
+from tests.support.patience import PATIENCE
 from tests.support.websocket_server import echo as echo_app
 
-MAX_WAIT = 20.0
+MAX_WAIT = 20.0 * PATIENCE
 MIB = 1 << 20
 
 

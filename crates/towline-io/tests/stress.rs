@@ -118,7 +118,7 @@ fn wake_ups_of_an_engine_arrive() {
                         waker.wake().unwrap();
                         let started = Instant::now();
                         while seen.load(SeqCst) < mine {
-                            assert!(started.elapsed() < MAX_WAIT, "the engine sleeps");
+                            assert!(started.elapsed() < 10 * MAX_WAIT, "the engine sleeps");
                             thread::yield_now();
                         }
                     }

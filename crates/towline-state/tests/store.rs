@@ -292,7 +292,7 @@ fn is_woken(log: &LogReader) -> bool {
         revents: 0,
     };
     // SAFETY: one entry, which outlives the call.
-    unsafe { libc::poll(&raw mut entry, 1, 20_000) == 1 }
+    unsafe { libc::poll(&raw mut entry, 1, 200_000) == 1 }
 }
 
 /// Random schedules: `TOWLINE_STRESS_SECONDS` runs seeds for this time.

@@ -56,7 +56,7 @@ pub fn with_seeds(count: u64, check: impl Fn(u64) + Send + Sync + Clone + 'stati
             let _done = done;
             check(seed);
         });
-        let ended = end.recv_timeout(3 * MAX_WAIT);
+        let ended = end.recv_timeout(15 * MAX_WAIT);
         assert_ne!(
             ended,
             Err(RecvTimeoutError::Timeout),
