@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -47,14 +48,15 @@ def test_an_import_takes_at_most_40_ms() -> None:
     assert min(took) <= MAX_IMPORT_S, took
 
 
-def test_an_interpreter_without_gil_is_refused() -> None:
-    """`PYTHON_GIL=0` on a free-threaded one, which this machine need not have: there `sys` says the same."""
-    script = "import sys; sys._is_gil_enabled = lambda: {}; import towline._native"
-    assert python(script.format(True)) == []
-    command = [sys.executable, "-c", script.format(False)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    assert "ImportError: towline needs the GIL, which PYTHON_GIL=0 or -X gil=0 keeps off" in done.stderr
+def test_an_import_leaves_the_gil_off() -> None:
+    """On a free-threaded interpreter; a warning of the interpreter about it would be an error."""
+    script = "import sys, towline._native; print(getattr(sys, '_is_gil_enabled', bool)())"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    assert done.stderr == ""
+    assert done.stdout.strip() == "False" or not is_free_threaded
 
 
 def test_a_system_without_support_is_refused_before_anything_of_ours_is_compiled(tmp_path: Path) -> None:

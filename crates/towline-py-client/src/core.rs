@@ -19,7 +19,7 @@ use super::pool_config::{self, PoolConfig};
 use super::request::{self, Origin};
 use super::response;
 use super::response_config::ResponseConfig;
-use towline_py_common::gil::GilCell;
+use towline_py_common::cell::StateCell;
 
 /// Bound of the cache of origins; when it is reached the cache is cleared.
 const MAX_CACHED_ORIGINS: usize = 1024;
@@ -33,13 +33,13 @@ pub trait PoolKind: PyClass {
 
 /// The state of a client, empty before `_configure`.
 pub struct Core<P: PoolKind> {
-    state: GilCell<Option<State<P>>>,
+    state: StateCell<Option<State<P>>>,
 }
 
 impl<P: PoolKind> Default for Core<P> {
     fn default() -> Self {
         Self {
-            state: GilCell::default(),
+            state: StateCell::default(),
         }
     }
 }

@@ -16,6 +16,7 @@ use super::request;
 use super::response_config::ResponseConfig;
 use super::urlencoded;
 use crate::bodies::json;
+use towline_py_common::cell::stable;
 
 /// A URL that is in its wire form already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -388,7 +389,7 @@ fn call_headers(headers: Option<&Bound<'_, PyDict>>) -> PyResult<Option<Vec<(Str
         return Ok(Some(Vec::new()));
     };
     let mut own = Vec::with_capacity(headers.len());
-    for (name, value) in headers.iter() {
+    for (name, value) in &stable(headers)? {
         let (Ok(name), Ok(value)) = (
             name.cast_exact::<PyString>(),
             value.cast_exact::<PyString>(),

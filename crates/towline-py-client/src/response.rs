@@ -16,11 +16,11 @@ use super::reply::Reply;
 use super::response_config::ResponseConfig;
 use super::sent_request::SentRequest;
 use crate::bodies::json;
-use towline_py_common::gil::GilCell;
+use towline_py_common::cell::StateCell;
 
 #[pyclass(frozen, subclass, weakref, module = "towline._native")]
 pub struct ResponseCore {
-    state: GilCell<State>,
+    state: StateCell<State>,
 }
 
 /// The state of a response. It has no head before `_init_head` or `_set_reply`.
@@ -98,7 +98,7 @@ impl ResponseCore {
         // The arguments are for the subclass's `__init__`.
         let _ = (args, kwargs);
         Self {
-            state: GilCell::default(),
+            state: StateCell::default(),
         }
     }
 

@@ -3,12 +3,13 @@ use std::io::Write;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};
+use towline_py_common::cell::stable;
 
 /// Returns `None` for an empty dict, and for values other than `str` and integers of 64 bits.
 pub fn encode(pairs: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
     let pairs = pairs.cast_exact::<PyDict>().ok()?;
     let mut text = Vec::new();
-    for (name, value) in pairs.iter() {
+    for (name, value) in &stable(pairs).ok()? {
         if !text.is_empty() {
             text.push(b'&');
         }

@@ -8,14 +8,14 @@ use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
+use crate::cell::StateCell;
 use crate::errors::CancelledError;
 use crate::event_loop::EventLoop;
-use crate::gil::GilCell;
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct TaskFuture {
     event_loop: EventLoop,
-    state: GilCell<State>,
+    state: StateCell<State>,
 }
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl TaskFuture {
     pub fn new(event_loop: EventLoop) -> Self {
         Self {
             event_loop,
-            state: GilCell::new(State {
+            state: StateCell::new(State {
                 blocking: true,
                 ..State::default()
             }),

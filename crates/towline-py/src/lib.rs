@@ -8,8 +8,7 @@ mod output_file;
 #[cfg(target_os = "linux")]
 mod state;
 
-// One thread at a time, on a free-threaded build, too: see `gil`.
-#[pymodule(gil_used = true)]
+#[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -32,11 +31,4 @@ mod _native {
     };
     #[pymodule_export]
     use towline_py_server::{AsgiServer, SharedStats, Slot, Tickets, WsgiServer, open_listeners};
-
-    use pyo3::prelude::*;
-
-    #[pymodule_init]
-    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        towline_py_common::gil::require(module.py())
-    }
 }

@@ -13,13 +13,13 @@ use pyo3::sync::PyOnceLock;
 
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
+use towline_py_common::cell::StateCell;
 use towline_py_common::coroutine::exception;
-use towline_py_common::gil::GilCell;
 use towline_py_common::task_future::TaskFuture;
 
 #[pyclass(frozen, module = "towline._native", generic)]
 pub struct Call {
-    state: GilCell<State>,
+    state: StateCell<State>,
 }
 
 /// ```text
@@ -84,7 +84,7 @@ impl Call {
         let call = Bound::new(
             py,
             Self {
-                state: GilCell::new(state),
+                state: StateCell::new(state),
             },
         )?;
         install_slots(&call);
@@ -109,7 +109,7 @@ impl Call {
         let name = Some(op.name());
         let trio_op = TrioOp {
             loop_driver,
-            op: GilCell::new(Some(op)),
+            op: StateCell::new(Some(op)),
         };
         let trio_op = Py::new(py, trio_op)?;
         Self::deferred(py, name, move |py| {
@@ -172,10 +172,11 @@ impl Call {
     /// the first would wait for ever.
     fn is_waiting(&self, py: Python<'_>) -> PyResult<bool> {
         let yielded = match &*self.state.open(py) {
-            State::Native(NativeCall {
-                waiter: Some(waiter),
-                ..
-            }) => return Ok(!waiter.get().is_woken(py)),
+            State::Native(call) => {
+                call.loop_driver.get().thread.check()?;
+                let waiter = call.waiter.as_ref();
+                return Ok(waiter.is_some_and(|waiter| !waiter.get().is_woken(py)));
+            }
             State::Coroutine { yielded, .. } => yielded.clone_ref(py),
             _ => return Ok(false),
         };
@@ -193,7 +194,10 @@ impl Call {
             .try_open(py)
             .map(|mut state| std::mem::replace(&mut *state, State::Done));
         match state {
-            Some(State::Native(mut call)) => call.op.cancel(py, call.loop_driver.get()),
+            Some(State::Native(mut call)) => {
+                call.op.cancel(py, call.loop_driver.get());
+                call.loop_driver.get().wake();
+            }
             Some(State::Coroutine { coroutine, .. } | State::Created { coroutine, .. }) => {
                 if let Err(error) = coroutine.call_method0(py, intern!(py, "close")) {
                     error.write_unraisable(py, Some(coroutine.bind(py)));
@@ -418,7 +422,7 @@ fn warn_never_awaited(py: Python<'_>, name: &str) {
 pub struct TrioOp {
     loop_driver: Py<LoopDriver>,
     /// `None` once it has ended or been cancelled.
-    op: GilCell<Option<Box<dyn PendingOp>>>,
+    op: StateCell<Option<Box<dyn PendingOp>>>,
 }
 
 #[pymethods]

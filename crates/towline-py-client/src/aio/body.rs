@@ -10,8 +10,8 @@ use towline_io::client::{CallId, ConnectionInfo, Trailer};
 use super::super::reply::{CallInfo, ReplyBody};
 use super::calls::ReadOutcome;
 use super::loop_driver::LoopDriver;
+use towline_py_common::cell::StateCell;
 use towline_py_common::errors::{StreamConsumed, UsageError};
-use towline_py_common::gil::GilCell;
 use towline_py_common::task_future::TaskFuture;
 
 /// ```text
@@ -22,11 +22,11 @@ pub struct AsyncBody {
     pub loop_driver: Py<LoopDriver>,
     pub id: CallId,
     connection: Option<Arc<ConnectionInfo>>,
-    state: GilCell<State>,
+    state: StateCell<State>,
     /// An [`ExclusiveReader`] waits for bytes.
     has_waiting_reader: AtomicBool,
     /// The task that sends the request body.
-    upload: GilCell<Option<Py<PyAny>>>,
+    upload: StateCell<Option<Py<PyAny>>>,
 }
 
 enum State {
@@ -48,9 +48,9 @@ impl AsyncBody {
             loop_driver,
             id,
             connection,
-            state: GilCell::new(State::Open),
+            state: StateCell::new(State::Open),
             has_waiting_reader: AtomicBool::new(false),
-            upload: GilCell::new(upload),
+            upload: StateCell::new(upload),
         }
     }
 
@@ -217,7 +217,10 @@ impl ReplyBody for AsyncBody {
 impl Drop for AsyncBody {
     fn drop(&mut self) {
         Python::attach(|py| {
-            self.close(py);
+            if !self.is_closed(py) {
+                self.close(py);
+                self.loop_driver.get().wake();
+            }
             if let Some(task) = self.upload.open(py).take() {
                 // A finaliser may run in any thread. Nothing is left to cancel once the loop is closed.
                 let cancel = task.getattr(py, intern!(py, "cancel"));

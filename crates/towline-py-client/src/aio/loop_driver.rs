@@ -1,11 +1,13 @@
 //! The driver of one client in one event loop: the engine with its connections, and the turns that the loop calls.
-use std::cell::RefMut;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
+use towline_io::EngineWaker;
 use towline_io::client::{
     CallError, CallId, CallOptions, ClientDriver, ClientDriverConfig, OutgoingRequest, PoolStatus,
     adaptive_spin::{AdaptiveSpin, SPIN_TIME},
@@ -15,23 +17,27 @@ use towline_io::client::{
 use super::super::errors::client_closed;
 use super::super::head::view_to_list;
 use super::calls::{CallTable, ResponseMode, WaitFor};
+use towline_py_common::cell::{LoopThread, Opened, StateCell};
 use towline_py_common::event_loop::EventLoop;
-use towline_py_common::gil::GilCell;
 use towline_py_common::task_future::TaskFuture;
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct LoopDriver {
     pub event_loop: EventLoop,
+    pub thread: LoopThread,
     /// The future that woken tasks are stepped with; `None` in trio.
     done: Option<Py<PyAny>>,
     /// The process it was made in, counted in forks.
     generation: u64,
     fd: i32,
+    waker: EngineWaker,
     /// `None` once the driver is closed and every response has been fetched.
-    calls: GilCell<Option<CallTable>>,
+    calls: StateCell<Option<CallTable>>,
+    /// The loop no longer calls `turn`.
+    closed: AtomicBool,
     /// Calls that a finaliser cancelled while `calls` was open.
-    deferred_cancels: GilCell<Vec<CallId>>,
-    state: GilCell<State>,
+    deferred_cancels: StateCell<Vec<CallId>>,
+    state: StateCell<State>,
 }
 
 #[derive(Default)]
@@ -42,8 +48,6 @@ struct State {
     flush_scheduled: bool,
     /// No new calls are accepted; the driver closes when the last has ended.
     closing: bool,
-    /// The loop no longer calls `turn`.
-    closed: bool,
     turn_waiters: Vec<Py<TaskFuture>>,
     spin: Spin,
 }
@@ -81,18 +85,21 @@ impl LoopDriver {
         config: ClientDriverConfig,
     ) -> PyResult<Py<Self>> {
         let driver = ClientDriver::new(config)?;
-        let fd = driver.as_raw_fd();
+        let (fd, waker) = (driver.as_raw_fd(), driver.waker());
         let done = event_loop.done_future(py)?;
         let loop_driver = Bound::new(
             py,
             Self {
                 event_loop,
+                thread: LoopThread::default(),
                 done,
                 generation: fork::generation(),
                 fd,
-                calls: GilCell::new(Some(CallTable::new(driver))),
-                deferred_cancels: GilCell::default(),
-                state: GilCell::default(),
+                waker,
+                calls: StateCell::new(Some(CallTable::new(driver))),
+                closed: AtomicBool::new(false),
+                deferred_cancels: StateCell::default(),
+                state: StateCell::default(),
             },
         )?;
         let event_loop = &loop_driver.get().event_loop;
@@ -101,8 +108,8 @@ impl LoopDriver {
     }
 
     /// Whether it accepts calls made in `event_loop`.
-    pub fn serves(&self, py: Python<'_>, event_loop: &EventLoop) -> bool {
-        self.event_loop.is(event_loop) && !self.is_inherited() && !self.is_closed(py)
+    pub fn serves(&self, event_loop: &EventLoop) -> bool {
+        self.event_loop.is(event_loop) && !self.is_inherited() && !self.is_closed()
     }
 
     /// Whether this process has inherited it through a fork; its sockets are the parent's.
@@ -110,21 +117,22 @@ impl LoopDriver {
         self.generation != fork::generation()
     }
 
-    pub fn is_closed(&self, py: Python<'_>) -> bool {
-        self.state.open(py).closed
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Relaxed)
     }
 
     /// Whether its loop is closed, or belongs to another process.
     pub fn is_stale(&self, py: Python<'_>) -> bool {
-        self.is_inherited() || self.event_loop.is_closed(py) || self.is_closed(py)
+        self.is_inherited() || self.event_loop.is_closed(py) || self.is_closed()
     }
 
     /// The calls. The reference must be dropped before any Python code runs.
-    pub fn calls<'a>(&'a self, py: Python<'_>) -> PyResult<RefMut<'a, CallTable>> {
+    pub fn calls<'a>(&'a self, py: Python<'_>) -> PyResult<Opened<'a, CallTable>> {
+        self.thread.check()?;
         let calls = self.calls.try_open(py).ok_or_else(|| {
             PyRuntimeError::new_err("the client was called from inside its own engine")
         })?;
-        RefMut::filter_map(calls, Option::as_mut).map_err(|_| client_closed())
+        Opened::filter_map(calls, Option::as_mut).map_err(|_| client_closed())
     }
 
     pub fn start(
@@ -206,15 +214,21 @@ impl LoopDriver {
         this.event_loop.call_soon(py, flush, None, None)
     }
 
+    /// Has the loop make a turn, from any thread: what a finaliser has cancelled may let another call begin.
+    pub fn wake(&self) {
+        let _ = self.waker.wake();
+    }
+
     /// Cancels a call. Safe from any thread and from finalisers.
     pub fn cancel(&self, py: Python<'_>, id: CallId) {
         if self.is_inherited() {
             return;
         }
-        let removed = if let Some(mut calls) = self.calls.try_open(py) {
+        let removed = if let Some(mut calls) = self.calls.open_if_free(py) {
             calls.as_mut().and_then(|calls| calls.cancel(id))
         } else {
             self.deferred_cancels.open(py).push(id);
+            self.wake();
             None
         };
         drop(removed);
@@ -279,7 +293,7 @@ impl LoopDriver {
     /// Unregisters from the loop and closes every connection.
     /// `keep_responses`: responses that have been received can still be fetched.
     fn shut_down(&self, py: Python<'_>, keep_responses: bool) -> PyResult<()> {
-        if std::mem::replace(&mut self.state.open(py).closed, true) {
+        if self.closed.swap(true, Relaxed) {
             return Ok(());
         }
         let calls = self.calls.try_open(py).and_then(|mut calls| match &*calls {
@@ -350,7 +364,7 @@ impl LoopDriver {
             if let Ok(mut calls) = self.calls(py) {
                 calls.driver.flush();
             }
-            if woken? <= FEW_WOKEN || self.is_closed(py) || started.elapsed() >= ROUNDS_TIME {
+            if woken? <= FEW_WOKEN || self.is_closed() || started.elapsed() >= ROUNDS_TIME {
                 break;
             }
         }
@@ -368,9 +382,10 @@ struct TurnEvents {
 impl LoopDriver {
     /// Called by the event loop when the descriptor is readable.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_closed(py) || self.is_inherited() {
+        if self.is_closed() || self.is_inherited() {
             return Ok(());
         }
+        self.thread.moved_here();
         self.state.open(py).turn_depth += 1;
         let result = self.run_rounds(py);
         self.state.open(py).turn_depth -= 1;
@@ -412,8 +427,8 @@ impl LoopDriver {
     }
 
     #[getter]
-    fn closed(&self, py: Python<'_>) -> bool {
-        self.is_closed(py)
+    fn closed(&self) -> bool {
+        self.is_closed()
     }
 
     /// `abort`, called at the end of a trio run.

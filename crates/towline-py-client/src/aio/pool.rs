@@ -17,50 +17,63 @@ use super::pending_op::{OpOutcome, PendingOp};
 use super::reply::ReplyOp;
 use super::upload::Upload;
 use super::websocket::WsOp;
+use towline_py_common::cell::StateCell;
 use towline_py_common::event_loop::EventLoop;
-use towline_py_common::gil::GilCell;
 
 #[pyclass(frozen, subclass, module = "towline._native")]
 pub struct AsyncPool {
     pub config: Arc<PoolConfig>,
-    routes: GilCell<RouteCache>,
-    loop_drivers: GilCell<Vec<Py<LoopDriver>>>,
-    closed: GilCell<bool>,
+    routes: StateCell<RouteCache>,
+    /// `None`: closed.
+    loop_drivers: StateCell<Option<Vec<Py<LoopDriver>>>>,
 }
 
 impl AsyncPool {
     /// The driver of the running loop.
     pub fn loop_driver(&self, py: Python<'_>) -> PyResult<Py<LoopDriver>> {
-        if *self.closed.open(py) {
-            return Err(errors::client_closed());
-        }
-        let event_loop = EventLoop::running(py)?;
+        let event_loop = EventLoop::running(py);
         {
             let loop_drivers = self.loop_drivers.open(py);
+            let loop_drivers = loop_drivers.as_ref().ok_or_else(errors::client_closed)?;
+            let event_loop = event_loop.as_ref().map_err(|error| error.clone_ref(py))?;
             if let Some(loop_driver) = loop_drivers
                 .iter()
-                .find(|loop_driver| loop_driver.get().serves(py, &event_loop))
+                .find(|loop_driver| loop_driver.get().serves(event_loop))
             {
+                loop_driver.get().thread.moved_here();
                 return Ok(loop_driver.clone_ref(py));
             }
         }
         self.remove_stale(py);
-        let loop_driver = LoopDriver::new(py, event_loop, self.config.driver.clone())?;
-        self.loop_drivers.open(py).push(loop_driver.clone_ref(py));
-        Ok(loop_driver)
+        let loop_driver = LoopDriver::new(py, event_loop?, self.config.driver.clone())?;
+        if let Some(loop_drivers) = &mut *self.loop_drivers.open(py) {
+            loop_drivers.push(loop_driver.clone_ref(py));
+            return Ok(loop_driver);
+        }
+        // Another thread has closed the pool.
+        loop_driver.get().abort(py)?;
+        Err(errors::client_closed())
     }
 
     /// Removes the drivers of closed loops, and the ones inherited from a parent process.
     fn remove_stale(&self, py: Python<'_>) {
-        let loop_drivers = std::mem::take(&mut *self.loop_drivers.open(py));
-        let (stale, live): (Vec<_>, Vec<_>) = loop_drivers
-            .into_iter()
-            .partition(|loop_driver| loop_driver.get().is_stale(py));
-        self.loop_drivers.open(py).extend(live);
-        for loop_driver in stale {
-            // An error cannot be reported: no task waits for this driver.
-            let _ = loop_driver.get().abort(py);
+        for loop_driver in self.all(py) {
+            if loop_driver.get().is_stale(py) {
+                if let Some(loop_drivers) = &mut *self.loop_drivers.open(py) {
+                    loop_drivers.retain(|other| !other.is(&loop_driver));
+                }
+                // An error cannot be reported: no task waits for this driver.
+                let _ = loop_driver.get().abort(py);
+            }
         }
+    }
+
+    fn all(&self, py: Python<'_>) -> Vec<Py<LoopDriver>> {
+        let loop_drivers = self.loop_drivers.open(py);
+        let loop_drivers = loop_drivers.iter().flatten();
+        loop_drivers
+            .map(|loop_driver| loop_driver.clone_ref(py))
+            .collect()
     }
 
     pub fn route(
@@ -74,10 +87,9 @@ impl AsyncPool {
 
     /// Closes every driver except the one of the running loop, which is returned.
     fn close(&self, py: Python<'_>) -> Option<Py<LoopDriver>> {
-        *self.closed.open(py) = true;
         self.remove_stale(py);
         let here = EventLoop::running(py).ok();
-        let loop_drivers = std::mem::take(&mut *self.loop_drivers.open(py));
+        let loop_drivers = self.loop_drivers.open(py).take().unwrap_or_default();
         let mut own = None;
         for loop_driver in loop_drivers {
             if here
@@ -138,14 +150,14 @@ impl AsyncPool {
     fn status(&self, py: Python<'_>) -> PoolStatus {
         self.remove_stale(py);
         let mut sum = PoolStatus::default();
-        for loop_driver in self.loop_drivers.open(py).iter() {
+        for loop_driver in self.all(py) {
             sum += loop_driver.get().status(py);
         }
         sum
     }
 
     fn is_closed(&self, py: Python<'_>) -> bool {
-        *self.closed.open(py)
+        self.loop_drivers.open(py).is_none()
     }
 }
 
@@ -160,9 +172,8 @@ pool_methods!(AsyncPool, Py<Call>, Py<Call>, Py<Call>, {
     fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self {
             config: Arc::new(PoolConfig::read(options)?),
-            routes: GilCell::default(),
-            loop_drivers: GilCell::default(),
-            closed: GilCell::new(false),
+            routes: StateCell::default(),
+            loop_drivers: StateCell::new(Some(Vec::new())),
         })
     }
 
@@ -219,7 +230,7 @@ impl PendingOp for CloseOp {
         py: Python<'_>,
         loop_driver: &Py<LoopDriver>,
     ) -> PyResult<Option<OpOutcome>> {
-        let is_closed = loop_driver.get().is_closed(py);
+        let is_closed = loop_driver.get().is_closed();
         Ok(is_closed.then(|| OpOutcome::Done(py.None())))
     }
 

@@ -67,6 +67,9 @@ impl AsyncReply {
 
     /// Returns an awaitable of the end of the upload if that has to be ended.
     fn close(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if !self.body.is_closed(py) {
+            self.body.loop_driver.get().thread.check()?;
+        }
         self.body.close(py);
         self.body.end_upload(py)
     }

@@ -1,4 +1,7 @@
 //! A request whose body is written while it is in flight. `_native_aio.upload` drives it.
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -11,7 +14,6 @@ use super::calls::WaitFor;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
 use super::reply::ReplyOp;
-use towline_py_common::gil::GilCell;
 use towline_py_common::task_future::TaskFuture;
 
 /// Failures of the connection are not raised here: the server may have responded before, and the reader of the response
@@ -21,7 +23,7 @@ pub struct Upload {
     loop_driver: Py<LoopDriver>,
     id: CallId,
     /// Nothing more can be sent.
-    failed: GilCell<bool>,
+    failed: AtomicBool,
 }
 
 impl Upload {
@@ -35,7 +37,7 @@ impl Upload {
         let upload = Self {
             loop_driver,
             id,
-            failed: GilCell::new(false),
+            failed: AtomicBool::new(false),
         };
         let upload = Py::new(py, upload)?;
         // Not awaited when the call fails before its first step.
@@ -47,7 +49,7 @@ impl Upload {
 
     /// A body that is too short or too long is a mistake of the program and raised at once.
     fn on_failure(&self, py: Python<'_>, error: &CallError) -> PyResult<()> {
-        *self.failed.open(py) = true;
+        self.failed.store(true, Relaxed);
         match error.kind {
             CallErrorKind::LocalProtocol => Err(errors::call_error(py, error)),
             _ => Ok(()),
@@ -83,7 +85,7 @@ impl Upload {
 
     /// Waits for room. False: the server does not want the rest, or the call is over.
     fn room(&self, py: Python<'_>) -> PyResult<Py<Call>> {
-        if *self.failed.open(py) {
+        if self.failed.load(Relaxed) {
             return Call::ready(py, py_bool(py, false)?);
         }
         Call::native(py, self.loop_driver.clone_ref(py), RoomOp(self.id))

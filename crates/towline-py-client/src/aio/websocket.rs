@@ -1,6 +1,8 @@
 //! `AsyncSocket`: a WebSocket in an event loop. Between its operations the driver's turns answer pings and run
 //! the keep-alive timer.
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use pyo3::prelude::*;
@@ -16,19 +18,21 @@ use super::awaitable::Call;
 use super::calls::WaitFor;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
-use towline_py_common::gil::GilCell;
 
 /// Shared by all operations of one WebSocket.
 pub struct WsState {
     loop_driver: Py<LoopDriver>,
     id: CallId,
     /// A [`WsOp::Receive`] is in progress.
-    is_receiving: GilCell<bool>,
+    is_receiving: AtomicBool,
 }
 
 impl Drop for WsState {
     fn drop(&mut self) {
-        Python::attach(|py| self.loop_driver.get().cancel(py, self.id));
+        Python::attach(|py| {
+            self.loop_driver.get().cancel(py, self.id);
+            self.loop_driver.get().wake();
+        });
     }
 }
 
@@ -61,14 +65,14 @@ impl PendingOp for WsOp {
                 claimed,
             } => {
                 if !*claimed {
-                    if std::mem::replace(&mut *state.is_receiving.open(py), true) {
+                    if state.is_receiving.swap(true, Relaxed) {
                         return Err(second_receiver());
                     }
                     *claimed = true;
                 }
                 let received = receive(py, state, *deadline);
                 if !matches!(received, Ok(None)) {
-                    *state.is_receiving.open(py) = false;
+                    state.is_receiving.store(false, Relaxed);
                     *claimed = false;
                 }
                 received?
@@ -107,7 +111,7 @@ impl PendingOp for WsOp {
             Self::Open(id) => loop_driver.cancel(py, *id),
             Self::Receive { state, claimed, .. } if *claimed => {
                 *claimed = false;
-                *state.is_receiving.open(py) = false;
+                state.is_receiving.store(false, Relaxed);
                 let before = loop_driver.calls(py).ok().and_then(|mut calls| {
                     calls.driver.stop_receiving(state.id);
                     calls.set_read_waiter(state.id, None)
@@ -179,7 +183,7 @@ impl AsyncSocket {
         let state = Arc::new(WsState {
             loop_driver: loop_driver.clone_ref(py),
             id,
-            is_receiving: GilCell::new(false),
+            is_receiving: AtomicBool::new(false),
         });
         Ok(Py::new(py, Self { state })?.into_any())
     }
@@ -230,8 +234,11 @@ impl AsyncSocket {
     }
 
     /// Closes the connection without a closing handshake.
-    fn abort(&self, py: Python<'_>) {
-        self.state.loop_driver.get().cancel(py, self.state.id);
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let loop_driver = self.state.loop_driver.get();
+        loop_driver.thread.check()?;
+        loop_driver.cancel(py, self.state.id);
+        Ok(())
     }
 
     #[getter]

@@ -10,8 +10,8 @@ use super::super::collector::{BodyLimits, Collector};
 use super::super::head::Head;
 use super::super::reply::{CallInfo, ReplyBody};
 use super::upload::{Upload, read_on};
+use towline_py_common::cell::StateCell;
 use towline_py_common::errors::StreamConsumed;
-use towline_py_common::gil::GilCell;
 
 /// ```text
 ///  Open ◄───────► Reading (by one thread, without the GIL)
@@ -30,7 +30,7 @@ type OpenCall = (Box<BlockingCall>, Option<Box<Upload>>);
 
 pub struct SyncBody {
     connection: Arc<ConnectionInfo>,
-    state: GilCell<State>,
+    state: StateCell<State>,
 }
 
 pub fn info_of(call: &BlockingCall) -> CallInfo {
@@ -45,7 +45,7 @@ impl SyncBody {
     pub fn new(call: Box<BlockingCall>, upload: Option<Box<Upload>>) -> Self {
         Self {
             connection: Arc::clone(call.info()),
-            state: GilCell::new(State::Open(call, upload)),
+            state: StateCell::new(State::Open(call, upload)),
         }
     }
 

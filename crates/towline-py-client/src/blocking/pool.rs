@@ -20,14 +20,14 @@ use super::body::SyncBody;
 use super::reply::SyncReply;
 use super::upload::{Upload, read_on};
 use super::wait::detached;
-use towline_py_common::gil::GilCell;
+use towline_py_common::cell::StateCell;
 
 #[pyclass(frozen, subclass, weakref, module = "towline._native")]
 pub struct SyncPool {
     config: PoolConfig,
-    routes: GilCell<RouteCache>,
+    routes: StateCell<RouteCache>,
     /// `None`: closed.
-    blocking: GilCell<Option<Arc<BlockingClient>>>,
+    blocking: StateCell<Option<Arc<BlockingClient>>>,
 }
 
 impl SyncPool {
@@ -167,9 +167,9 @@ pool_methods!(SyncPool, Py<SyncReply>, Handshake, usize, {
     fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
         let config = PoolConfig::read(options)?;
         Ok(Self {
-            blocking: GilCell::new(Some(Self::new_pool(&config))),
+            blocking: StateCell::new(Some(Self::new_pool(&config))),
             config,
-            routes: GilCell::default(),
+            routes: StateCell::default(),
         })
     }
 

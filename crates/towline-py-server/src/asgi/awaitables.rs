@@ -4,6 +4,7 @@ use pyo3::exceptions::PyStopIteration;
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use towline_py_common::task_future::TaskFuture;
 
@@ -11,25 +12,29 @@ use super::exchange_state::WaitFor;
 use super::nested;
 use super::receive;
 use super::state::Exchange;
+use towline_py_common::cell::StateCell;
 use towline_py_common::coroutine::{exception, guarded};
-use towline_py_common::gil::GilCell;
 
 /// An awaitable that returns None at once. One object serves every `send()` that need not wait.
 #[pyclass(frozen, module = "towline._native", name = "ReadyAwaitable")]
 pub struct ReadyAwaitable;
 
 impl ReadyAwaitable {
-    /// Creates the object and replaces the slots of its type: the slots of a `#[pyclass]` pass through guards,
+    /// Returns the object. The first call creates it and replaces the slots of its type: the slots of a `#[pyclass]` pass through guards,
     /// twice per `await`, which costs 400 instructions for a result that is always the same.
-    pub fn create(py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let ready = Py::new(py, Self)?;
-        let class = py.get_type::<Self>().as_type_ptr();
-        // SAFETY: the type is defined here, alive and complete, and `__next__` has given it this slot. The new function
-        // keeps the contract of the slot, and no Python code runs before `set_send`.
-        unsafe { (*class).tp_iternext = Some(ready_next) };
-        set_send(py.get_type::<Self>(), ready_send);
-        set_send(py.get_type::<PendingAwaitable>(), pending_send);
-        Ok(ready.into_any())
+    pub fn get(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        static READY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let ready = READY.get_or_try_init(py, || {
+            let ready = Py::new(py, Self)?;
+            let class = py.get_type::<Self>().as_type_ptr();
+            // SAFETY: the type is defined here, alive and complete, and `__next__` has given it this slot. The new function
+            // keeps the contract of the slot, and no other thread has an object of the type yet.
+            unsafe { (*class).tp_iternext = Some(ready_next) };
+            set_send(py.get_type::<Self>(), ready_send);
+            set_send(py.get_type::<PendingAwaitable>(), pending_send);
+            PyResult::Ok(ready.into_any())
+        })?;
+        Ok(ready.clone_ref(py))
     }
 }
 
@@ -58,7 +63,7 @@ unsafe extern "C" fn ready_send(
     _: *mut ffi::PyObject,
     result: *mut *mut ffi::PyObject,
 ) -> ffi::PySendResult {
-    // SAFETY: the caller passes a valid pointer for a new reference and holds the GIL.
+    // SAFETY: the caller is attached and passes a valid pointer for a new reference.
     unsafe { *result = ffi::Py_NewRef(ffi::Py_None()) };
     ffi::PySendResult::PYGEN_RETURN
 }
@@ -126,7 +131,7 @@ pub struct PendingAwaitable {
     exchange: Py<Exchange>,
     wait_for: WaitFor,
     /// The future of the current wait.
-    future: GilCell<Option<Py<TaskFuture>>>,
+    future: StateCell<Option<Py<TaskFuture>>>,
 }
 
 impl PendingAwaitable {
@@ -134,18 +139,19 @@ impl PendingAwaitable {
         Self {
             exchange,
             wait_for,
-            future: GilCell::new(None),
+            future: StateCell::new(None),
         }
     }
 
     /// `Ok(Ok(future))`: waits on `future`; `Ok(Err(value))`: returns `value`.
     fn advance(&self, py: Python<'_>) -> PyResult<Result<Py<PyAny>, Py<PyAny>>> {
+        let exchange = self.exchange.get();
+        exchange.server.get().thread.check()?;
         let previous = self.future.open(py).take();
         if let Some(future) = previous {
             // Raises CancelledError when the wait was cancelled.
             future.get().result(py)?;
         }
-        let exchange = self.exchange.get();
         if let Some(value) = receive::poll(self.exchange.bind(py), self.wait_for)? {
             return Ok(Err(value));
         }

@@ -8,8 +8,7 @@ use towline_py_common::task_future::TaskFuture;
 
 use super::exchange_state::{ClientState, ExchangeState, WaitFor};
 use super::state::{AsgiServer, Exchange, ExchangeHandle};
-use super::task::asyncio::references;
-use towline_py_common::gil::GilCell;
+use towline_py_common::cell::{StateCell, references};
 
 #[pymethods]
 impl Exchange {
@@ -31,7 +30,7 @@ impl Exchange {
     pub fn new(server: Py<AsgiServer>, id: ConnId, stream: StreamId) -> Self {
         Self {
             server,
-            state: GilCell::new(ExchangeState::new(id, stream)),
+            state: StateCell::new(ExchangeState::new(id, stream)),
         }
     }
 

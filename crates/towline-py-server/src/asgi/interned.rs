@@ -2,7 +2,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-use towline_py_common::gil::GilCell;
+use towline_py_common::cell::StateCell;
 
 /// In lower case: headers that browsers, proxies, load balancers and API clients send.
 const COMMON: &[&[u8]] = &[
@@ -96,7 +96,7 @@ struct CachedName {
     /// The last pair, used again while the value is the same: clients and proxies of one kind repeat most headers
     /// in every request. `None` for secrets: the duration of a request must not reveal whether another one has
     /// just sent the same secret.
-    last: Option<GilCell<Option<Py<PyTuple>>>>,
+    last: Option<StateCell<Option<Py<PyTuple>>>>,
 }
 
 impl CachedName {
@@ -111,7 +111,7 @@ impl CachedName {
         Self {
             name,
             object: PyBytes::new(py, name).unbind(),
-            last: (!PRIVATE.contains(&name)).then(GilCell::default),
+            last: (!PRIVATE.contains(&name)).then(StateCell::default),
         }
     }
 

@@ -2,6 +2,7 @@
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::PyDict;
 
 /// Values of `http.response.start`, `http.response.body` and `websocket.send`, `None` where the key is missing.
@@ -21,11 +22,19 @@ impl<'py> Message<'py> {
     /// Keys that are literals of a program are interned, so they are found by comparing addresses, with 30
     /// instructions per key instead of the 110 of a look-up. If any other key occurs, each key is looked up.
     pub fn read(dict: &Bound<'py, PyDict>) -> PyResult<Self> {
+        match with_critical_section(dict, || Self::scan(dict)) {
+            Some(message) => Ok(message),
+            None => Self::look_up(dict),
+        }
+    }
+
+    /// `None`: the dict has another key.
+    fn scan(dict: &Bound<'py, PyDict>) -> Option<Self> {
         let py = dict.py();
         let mut message = Self::default();
         let mut position = 0;
         let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the dict is alive and no code that could change it runs in between. Key and value are borrowed
+        // SAFETY: the dict is alive and locked, and no code that could change it runs in between. Key and value are borrowed
         // from it; a new reference to the value is taken at once.
         while unsafe {
             ffi::PyDict_Next(
@@ -53,12 +62,12 @@ impl<'py> Message<'py> {
             } else if key == intern!(py, "bytes").as_ptr() {
                 &mut message.bytes
             } else {
-                return Self::look_up(dict);
+                return None;
             };
             // SAFETY: as above.
             *field = Some(unsafe { Bound::from_borrowed_ptr(py, value) });
         }
-        Ok(message)
+        Some(message)
     }
 
     fn look_up(dict: &Bound<'py, PyDict>) -> PyResult<Self> {

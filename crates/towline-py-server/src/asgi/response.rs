@@ -16,6 +16,7 @@ use super::exchange_state::{ClientState, ExchangeState, ResponsePhase, WaitFor};
 use super::messages::Message;
 use super::pending_head::PendingHead;
 use super::state::{ConnState, Exchange, ServerFeatures};
+use towline_py_common::cell::Opened;
 use towline_py_common::errors::{ResponseStateError, client_disconnected};
 
 /// A body of at least this size is sent from the application's bytes object instead of a copy.
@@ -86,7 +87,7 @@ fn expect<'a>(
     exchange: &'a Bound<'_, Exchange>,
     expected: ResponsePhase,
     kind: &str,
-) -> PyResult<std::cell::RefMut<'a, ExchangeState>> {
+) -> PyResult<Opened<'a, ExchangeState>> {
     let state = exchange.get().state.open(exchange.py());
     if state.response == expected {
         return if state.client == ClientState::Disconnected {

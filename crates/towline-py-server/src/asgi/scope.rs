@@ -11,7 +11,7 @@ use super::interned::{HeaderCache, method};
 use crate::options::{Options, Pathsend};
 use crate::pem::pem;
 use crate::target::{Target, percent_decoded};
-use towline_py_common::gil::GilCell;
+use towline_py_common::cell::StateCell;
 
 const ACCEPT_ENCODING: &[u8] = b"accept-encoding";
 
@@ -19,8 +19,8 @@ const ACCEPT_ENCODING: &[u8] = b"accept-encoding";
 pub struct Scopes {
     template: Py<PyDict>,
     /// Memory addresses of the template's `client` and `server`, which the template keeps alive.
-    current_endpoints: GilCell<(usize, usize)>,
-    recent: GilCell<Recent>,
+    current_endpoints: StateCell<(usize, usize)>,
+    recent: StateCell<Recent>,
     extensions: Py<PyDict>,
     /// The extensions of a request that is offered `http.response.pathsend`.
     extensions_with_pathsend: Py<PyDict>,
@@ -87,8 +87,8 @@ impl Scopes {
         with_pathsend.set_item(intern!(py, "http.response.pathsend"), PyDict::new(py))?;
         Ok(Self {
             template: template.unbind(),
-            current_endpoints: GilCell::default(),
-            recent: GilCell::default(),
+            current_endpoints: StateCell::default(),
+            recent: StateCell::default(),
             extensions: extensions.unbind(),
             extensions_with_pathsend: with_pathsend.unbind(),
             pathsend: options.pathsend,

@@ -11,6 +11,7 @@ pub fn send<'py>(
     exchange: &Bound<'py, Exchange>,
     message: &Bound<'py, PyAny>,
 ) -> PyResult<Py<PyAny>> {
+    exchange.get().server.get().thread.check()?;
     let message = message.cast::<PyDict>().map_err(|_| {
         PyTypeError::new_err(format!(
             "ASGI: a message must be a dict, not {}",

@@ -24,8 +24,8 @@ use crate::forked::Process;
 use crate::options::{Bind, Options};
 use crate::shared_stats::Slot;
 use crate::{feature_config, setup};
+use towline_py_common::cell::{LoopThread, StateCell};
 use towline_py_common::errors;
-use towline_py_common::gil::GilCell;
 
 #[pymethods]
 impl AsgiServer {
@@ -80,21 +80,22 @@ impl AsgiServer {
                 || feature_config.access_log.is_some()
                 || feature_config.compression.is_some()
                 || feature_config.decoding.is_some(),
-            features: GilCell::new(ServerFeatures {
+            features: StateCell::new(ServerFeatures {
                 headers: DefaultHeaders::new(&config),
                 features: Features::new(Arc::new(feature_config)),
             }),
-            ws_context: GilCell::new(WsContext::new(&config)),
-            state: GilCell::new(ServerState::default()),
+            ws_context: StateCell::new(WsContext::new(&config)),
+            state: StateCell::new(ServerState::default()),
             process: Process::current(py)?,
+            thread: LoopThread::default(),
             base_context: step::current_context(py)?,
             limit_concurrency: config.limit_concurrency.unwrap_or(usize::MAX),
             event_loop: r#loop.unbind(),
             logger: log,
-            ready: ReadyAwaitable::create(py)?,
+            ready: ReadyAwaitable::get(py)?,
             done,
             fd: engine.as_raw_fd(),
-            engine: GilCell::new(Some(engine)),
+            engine: StateCell::new(Some(engine)),
             addresses,
         })
     }
@@ -192,7 +193,11 @@ impl AsgiServer {
 
     #[getter]
     fn connections(&self, py: Python<'_>) -> usize {
-        self.engine(py).map_or(0, |engine| engine.len())
+        let engine = self.engine.try_open(py);
+        engine
+            .as_deref()
+            .and_then(Option::as_ref)
+            .map_or(0, Engine::len)
     }
 
     /// Number of requests since the start.
@@ -277,7 +282,7 @@ impl AsgiServer {
 
     /// Breaks the reference cycles of a server that was not closed.
     fn __clear__(&self) {
-        // SAFETY: the garbage collector runs with the GIL held.
+        // SAFETY: the garbage collector runs attached.
         let py = unsafe { Python::assume_attached() };
         let Some(mut state) = self.state.try_open(py) else {
             return;

@@ -1,6 +1,5 @@
 //! The Python objects of a server, which hold each other: `AsgiServer`, its exchanges, the coroutines of its tasks. Their
 //! methods are in `server`, `exchange` and `task`.
-use std::cell::RefMut;
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -27,7 +26,7 @@ use crate::default_headers::DefaultHeaders;
 use crate::eager_flush::EagerFlush;
 use crate::forked::Process;
 use crate::gather::Gathered;
-use towline_py_common::gil::GilCell;
+use towline_py_common::cell::{LoopThread, Opened, StateCell};
 
 /// State that the engine keeps with each connection.
 #[derive(Default)]
@@ -61,7 +60,7 @@ pub struct Request {
 }
 
 /// Exclusive access to the engine. It must be dropped before Python code can run.
-pub struct EngineGuard<'a>(RefMut<'a, Option<Engine<ConnState>>>);
+pub struct EngineGuard<'a>(Opened<'a, Option<Engine<ConnState>>>);
 
 impl Deref for EngineGuard<'_> {
     type Target = Engine<ConnState>;
@@ -149,18 +148,19 @@ pub struct AsgiServer {
     pub app: Py<PyAny>,
     pub asyncio: Asyncio,
     pub scopes: Scopes,
-    pub features: GilCell<ServerFeatures>,
+    pub features: StateCell<ServerFeatures>,
     /// The refusals of the features.
     pub refusals: Option<Arc<Refusals>>,
-    pub ws_context: GilCell<WsContext>,
+    pub ws_context: StateCell<WsContext>,
     /// A supervisor has started this process.
     pub is_worker: bool,
     /// Exchanges are counted, logged or compressed.
     pub records_exchanges: bool,
     /// With metrics: counts the time from the poll that found a request to the call of the application.
     pub wait_slot: Option<SlotHandle>,
-    pub state: GilCell<ServerState>,
+    pub state: StateCell<ServerState>,
     pub process: Process,
+    pub thread: LoopThread,
     pub base_context: Py<PyAny>,
     pub limit_concurrency: usize,
     /// Each request gets a task of its own, made by the loop: it has a task factory, or applications run it inside
@@ -171,7 +171,7 @@ pub struct AsgiServer {
     pub ready: Py<PyAny>,
     /// The done future that woken tasks are stepped with.
     pub done: Py<PyAny>,
-    pub engine: GilCell<Option<Engine<ConnState>>>,
+    pub engine: StateCell<Option<Engine<ConnState>>>,
     pub addresses: Vec<String>,
     pub fd: i32,
 }
@@ -179,7 +179,7 @@ pub struct AsgiServer {
 #[pyclass(frozen, module = "towline._native", name = "Exchange")]
 pub struct Exchange {
     pub server: Py<AsgiServer>,
-    pub state: GilCell<ExchangeState>,
+    pub state: StateCell<ExchangeState>,
 }
 
 /// An exchange and the two functions bound to it, reused when no application has kept any of them.
@@ -229,7 +229,7 @@ pub struct ParkedFuture {
 #[pyclass(frozen, weakref, module = "towline._native", name = "RequestCoroutine")]
 pub struct TaskCoroutine {
     pub event_loop: Py<PyAny>,
-    pub state: GilCell<TaskState>,
+    pub state: StateCell<TaskState>,
 }
 
 /// State of the current task of the loop while it is an idle task that runs requests.
@@ -258,6 +258,7 @@ pub fn engine_in_use() -> PyErr {
 impl AsgiServer {
     /// The engine, while no Python code runs.
     pub fn engine<'a>(&'a self, py: Python<'a>) -> PyResult<EngineGuard<'a>> {
+        self.thread.check()?;
         let engine = self.engine.try_open(py).ok_or_else(engine_in_use)?;
         if engine.is_none() {
             return Err(PyRuntimeError::new_err("the server is closed"));

@@ -31,6 +31,7 @@ pub fn turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
     let py = server.py();
     let this = server.get();
     this.process.end_child(py, None);
+    this.thread.moved_here();
     nested::leave_step(this, py);
     {
         let mut state = this.state.open(py);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::exceptions::PyConnectionError;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyTuple};
 use towline_io::serve::features::overrides::{Arrival, Overrides};
@@ -26,6 +25,7 @@ use super::taken_socket::{self, ConnectionSocket};
 use super::websockets::{self, Permit};
 use crate::default_headers::DefaultHeaders;
 use crate::forked::Process;
+use towline_py_common::cell::references;
 use towline_py_common::errors::ClientDisconnected;
 
 /// The Python objects that one thread passes to the application, reused from request to request.
@@ -370,11 +370,6 @@ impl Callables {
             || references(&self.early_hints) > 2
             || references(&self.responder) > 4
     }
-}
-
-fn references<T>(object: &Py<T>) -> ffi::Py_ssize_t {
-    // SAFETY: `object` holds a reference, so it is alive; every caller is attached, so the count is stable.
-    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
 }
 
 const SERVER_ERROR: PlainText = PlainText {

@@ -4,19 +4,19 @@ use pyo3::types::PyBytes;
 use towline_state::LogReader;
 
 use super::{closed, to_python};
-use towline_py_common::gil::GilCell;
+use towline_py_common::cell::StateCell;
 
 /// Reads the messages of a store for all subscriptions of a process, or of an event loop.
 #[pyclass(frozen, module = "towline._native")]
 pub struct StateLog {
     /// `None`: closed.
-    reader: GilCell<Option<LogReader>>,
+    reader: StateCell<Option<LogReader>>,
 }
 
 impl StateLog {
     pub fn new(reader: LogReader) -> Self {
         Self {
-            reader: GilCell::new(Some(reader)),
+            reader: StateCell::new(Some(reader)),
         }
     }
 }

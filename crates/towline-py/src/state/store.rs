@@ -14,14 +14,14 @@ use towline_state::{
 
 use super::log_reader::StateLog;
 use super::{closed, to_python};
+use towline_py_common::cell::StateCell;
 use towline_py_common::errors::{StateUnavailable, UsageError};
-use towline_py_common::gil::GilCell;
 
 /// An open store. With `short`, a call that would wait or work for long raises `BlockingIOError` instead.
 #[pyclass(frozen, module = "towline._native")]
 pub struct StateStore {
     /// `None`: closed.
-    store: GilCell<Option<Arc<Store>>>,
+    store: StateCell<Option<Arc<Store>>>,
     blocking: Blocking,
 }
 
@@ -52,7 +52,7 @@ impl StateStore {
             })
         };
         let when_full = when_full.map(rule).transpose()?;
-        // With the GIL: no other thread of Python forks while the list of open stores is locked.
+        // Attached: no other thread of Python forks while the list of open stores is locked.
         let store = Store::open(
             &path,
             Options {
@@ -69,7 +69,7 @@ impl StateStore {
             Blocking::Wait
         };
         Ok(Self {
-            store: GilCell::new(Some(Arc::new(store))),
+            store: StateCell::new(Some(Arc::new(store))),
             blocking,
         })
     }
@@ -81,16 +81,12 @@ impl StateStore {
 
     #[pyo3(signature = (key, /))]
     fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let found = {
-            let store = self.store.open(py);
-            let store = store.as_ref().ok_or_else(closed)?;
-            store.get(Blocking::Short, key, |value| PyBytes::new(py, value))
-        };
+        let store = self.store(py)?;
+        let found = store.get(Blocking::Short, key, |value| PyBytes::new(py, value));
         match found {
             Err(Error::Busy) if self.blocking == Blocking::Wait => {}
             found => return found.map_err(to_python),
         }
-        let store = self.store(py)?;
         let found = py.detach(|| store.get(Blocking::Wait, key, <[u8]>::to_vec));
         let value = found.map_err(to_python)?;
         value.map(|value| bytes_of(py, &value)).transpose()
@@ -279,7 +275,7 @@ impl StateStore {
         self.store.open(py).clone().ok_or_else(closed)
     }
 
-    /// Run a call at once with the GIL if it is short, and without it otherwise.
+    /// Run a call at once if it is short, and detached from the interpreter otherwise.
     fn run<T: Send>(
         &self,
         py: Python<'_>,

@@ -1,6 +1,6 @@
 //! A compact JSON encoder for the exact types dict, list, tuple, str, int, float, bool and None.
 //!
-//! It runs no Python code while it walks the document, so nothing changes during the walk.
+//! It runs no Python code while it walks the document, so its own thread changes nothing during the walk.
 use std::io::Write;
 
 use pyo3::ffi;
@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::bodies::malloc_hint;
+use towline_py_common::cell::stable;
 
 /// Bound of the nesting depth. The standard library handles deeper documents, and circular ones.
 const MAX_DEPTH: usize = 200;
@@ -51,7 +52,7 @@ fn push_value(text: &mut Vec<u8>, value: &Bound<'_, PyAny>, depth: usize) -> Opt
 
 fn push_object(text: &mut Vec<u8>, dict: &Bound<'_, PyDict>, depth: usize) -> Option<()> {
     text.push(b'{');
-    for (at, (name, value)) in dict.iter().enumerate() {
+    for (at, (name, value)) in stable(dict).ok()?.iter().enumerate() {
         if at > 0 {
             text.push(b',');
         }

@@ -3,6 +3,7 @@ use pyo3::PyTypeInfo;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use towline_py_common::cell::references;
 
 /// Functions of `asyncio.tasks`, accelerated where available.
 pub struct Asyncio {
@@ -119,9 +120,4 @@ impl Asyncio {
 pub struct TaskSnapshot {
     references: isize,
     weakrefs: usize,
-}
-
-pub fn references<T>(object: &Py<T>) -> isize {
-    // SAFETY: the object is alive; this reads a field of it.
-    unsafe { pyo3::ffi::Py_REFCNT(object.as_ptr()) as isize }
 }

@@ -18,7 +18,7 @@ use pyo3::types::PyString;
 
 use super::super::state::{ParkedFuture, SuspendedRequest, TaskCoroutine, TaskState, Work};
 use super::step::Step;
-use towline_py_common::gil::GilCell;
+use towline_py_common::cell::StateCell;
 
 impl TaskCoroutine {
     pub fn new(event_loop: Py<PyAny>) -> Self {
@@ -29,7 +29,7 @@ impl TaskCoroutine {
         };
         Self {
             event_loop,
-            state: GilCell::new(state),
+            state: StateCell::new(state),
         }
     }
 

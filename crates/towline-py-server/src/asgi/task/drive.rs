@@ -30,7 +30,13 @@ impl TaskCoroutine {
                 self.state.open(py).work = Work::Ended;
                 Ok(None)
             }
-            (Work::Serving(request), input) => self.advance(py, request, input),
+            (Work::Serving(request), input) => {
+                if let Err(error) = request.server.get().thread.check() {
+                    self.state.open(py).work = Work::Serving(request);
+                    return Err(error);
+                }
+                self.advance(py, request, input)
+            }
             (Work::Running, _) => Err(PyRuntimeError::new_err("coroutine already executing")),
         }
     }

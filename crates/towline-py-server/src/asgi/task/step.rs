@@ -58,7 +58,7 @@ pub fn copy_context(py: Python<'_>, base: &Py<PyAny>) -> PyResult<Py<PyAny>> {
 
 /// A copy of the current context.
 pub fn current_context(py: Python<'_>) -> PyResult<Py<PyAny>> {
-    // SAFETY: requires only the GIL; the result is a new reference or null with an exception.
+    // SAFETY: requires only to be attached; the result is a new reference or null with an exception.
     unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent()).map(Bound::unbind) }
 }
 
