@@ -139,7 +139,10 @@ class Round:
         thread.start()
         self.servers.append(server)
         self.server_threads.append(thread)
-        assert server.started.wait(HANG_S / 2), "a server does not start"
+        deadline = time.monotonic() + HANG_S / 2
+        while not server.started.wait(0.05):
+            assert thread.is_alive(), "a server has failed"
+            assert time.monotonic() < deadline, "a server does not start"
         return server
 
     def replace_servers(self, chance: random.Random) -> None:
