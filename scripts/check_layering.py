@@ -115,6 +115,7 @@ FLOORS: dict[str, list[tuple[str, ...] | set[str]]] = {
             "serve",
             "serve/features/body.rs",
             "shared_memory.rs",
+            "sys",
             "sys.rs",
             "text",
             "thread_pool.rs",

@@ -60,8 +60,8 @@ VERSION: str
 
 @final
 class SharedStats:
-    """One slot per worker, in memory that forked processes share."""
-    def __new__(cls, slots: int) -> SharedStats: ...
+    """One slot per worker, in memory that forked processes share, or those that inherit `descriptors` of `shared_memory()`."""
+    def __new__(cls, slots: int, descriptors: Sequence[int] | None = None) -> SharedStats: ...
     def __len__(self) -> int: ...
     def slot(self, index: int) -> Slot: ...
     def totals(self) -> tuple[list[tuple[str, int]], list[tuple[float, float, int]], int, int]:
@@ -118,8 +118,10 @@ class Slot:
 
 @final
 class TicketStore:
-    """Tickets of TLS sessions over QUIC, each valid once, in memory that forked processes share."""
-    def __new__(cls) -> TicketStore: ...
+    """Tickets of TLS sessions over QUIC, each valid once, in memory that forked processes share, or those that inherit its `descriptor`."""
+    def __new__(cls, descriptor: int | None = None, *, inheritable: bool = False) -> TicketStore: ...
+    @property
+    def descriptor(self) -> int | None: ...
 
 _Log: TypeAlias = Callable[[int, str, BaseException | None], None]
 
@@ -148,6 +150,12 @@ def open_output(path: str | PathLike[str], mode: int = 0o666, /) -> int:
 
     In a directory that all users may write to, the file or link of another user is refused (PermissionError).
     """
+
+def shared_memory() -> int:
+    """Return a descriptor of memory that processes which inherit it can share."""
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 if it has ended or the figure is not available."""
 
 def open_listeners(address: str, backlog: int, unix_mode: int | None = None) -> list[int]:
     """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`; returns descriptors.

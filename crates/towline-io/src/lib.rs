@@ -66,7 +66,7 @@ pub use engine::drain::Drain;
 pub use engine::listener::{DEFAULT_BACKLOG, Listener};
 pub use engine::pending_dials::{DialId, DialOutcome};
 pub use engine::{Engine, EngineConfig, EngineWaker};
-pub use sys::unix_seconds;
+pub use sys::{resident_bytes, shared_file, unix_seconds};
 pub use tls::{
     AcmeSettings, ClientCerts, ClientTls, ClientTlsSettings, ExternalTls, ExternalTlsContext,
     Identity, MinVersion, Password, TlsConfig, TlsInfo, TlsSettings, Trust, certificate_expiry,

@@ -1,9 +1,10 @@
-//! Memory that a process shares with those that are forked from it.
+//! Memory that a process shares with those that are forked from it, or that inherit its descriptor.
 
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
 
-/// An anonymous shared mapping, initially zero, unmapped with its owner.
+/// A shared mapping, initially zero, unmapped with its owner.
 pub(crate) struct Mapping {
     start: *mut u8,
     bytes: usize,
@@ -15,13 +16,17 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
-        let (protection, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-        );
-        // SAFETY: no address is requested and no file is involved; the result is checked.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    /// `file`: a descriptor of [`shared_file`](crate::sys::shared_file), which stays the caller's. Without one the memory
+    /// is anonymous.
+    pub(crate) fn new(bytes: usize, file: Option<RawFd>) -> io::Result<Self> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let flags = match file {
+            Some(fd) => reserve(fd, bytes).map(|()| flags)?,
+            None => flags | libc::MAP_ANONYMOUS,
+        };
+        let (any, fd) = (std::ptr::null_mut(), file.unwrap_or(-1));
+        // SAFETY: no address is requested, and a file is long enough; the result is checked.
+        let start = unsafe { libc::mmap(any, bytes, protection, flags, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -55,4 +60,17 @@ impl Drop for Mapping {
         // SAFETY: mapped by `new` with this length, and not accessed after its owner is dropped.
         unsafe { libc::munmap(self.start.cast(), self.bytes) };
     }
+}
+
+/// Sets the length of a file, unless another process has done so: macOS allows it once.
+fn reserve(fd: RawFd, bytes: usize) -> io::Result<()> {
+    // SAFETY: plain integers, for which zeros are valid.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
+    // SAFETY: fills the given structure; any number may be passed as a descriptor.
+    let is_done = unsafe {
+        libc::fstat(fd, &raw mut status) == 0
+            && (status.st_size >= length || libc::ftruncate(fd, length) == 0)
+    };
+    is_done.then_some(()).ok_or_else(io::Error::last_os_error)
 }

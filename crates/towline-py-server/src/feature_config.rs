@@ -47,7 +47,8 @@ pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<Fea
     // Without a supervisor the counters are those of this process.
     let slot = match slot {
         None if options.metrics || options.limits_clients() => {
-            let slots = Slots::mapped(1).map_err(|error| errors::setup(&error, "counters"))?;
+            let slots =
+                Slots::mapped(1, None).map_err(|error| errors::setup(&error, "counters"))?;
             let slot = slots.handle(0);
             slot.inspect(|slot| slot.begin(std::process::id(), monotonic_ns()))
         }

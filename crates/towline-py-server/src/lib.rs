@@ -23,6 +23,6 @@ mod wsgi;
 
 pub use asgi::AsgiServer;
 pub use listeners::open_listeners;
-pub use shared_stats::{SharedStats, Slot};
+pub use shared_stats::{SharedStats, Slot, resident_bytes, shared_memory};
 pub use tickets::Tickets;
 pub use wsgi::WsgiServer;

@@ -1,4 +1,5 @@
 //! Counters and heartbeats of the workers, in memory that they share with the supervisor.
+use std::os::fd::{IntoRawFd, RawFd};
 use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +15,7 @@ use super::feature_config::first_expiry;
 use super::http3;
 use super::options::Bind;
 
-/// One slot per worker in memory that forked processes share.
+/// One slot per worker in memory that forked processes share, or those that inherit `descriptors` of `shared_memory()`.
 #[pyclass(frozen, module = "towline._native")]
 pub struct SharedStats {
     slots: Slots,
@@ -23,8 +24,10 @@ pub struct SharedStats {
 #[pymethods]
 impl SharedStats {
     #[new]
-    fn new(slots: usize) -> PyResult<Self> {
-        let slots = Slots::mapped(slots).map_err(|e| PyOSError::new_err(e.to_string()))?;
+    #[pyo3(signature = (slots, descriptors = None))]
+    fn new(slots: usize, descriptors: Option<[RawFd; 2]>) -> PyResult<Self> {
+        let slots = Slots::mapped(slots, descriptors);
+        let slots = slots.map_err(|e| PyOSError::new_err(e.to_string()))?;
         Ok(Self { slots })
     }
 
@@ -105,6 +108,18 @@ impl SharedStats {
             write(&slot);
         }
     }
+}
+
+/// A descriptor of memory that processes which inherit it can share.
+#[pyfunction]
+pub fn shared_memory() -> PyResult<RawFd> {
+    Ok(towline_io::shared_file()?.into_raw_fd())
+}
+
+/// Resident memory of a process; 0 if it has ended or the figure is not available.
+#[pyfunction]
+pub fn resident_bytes(pid: u32) -> u64 {
+    towline_io::resident_bytes(pid).unwrap_or(0)
 }
 
 /// One worker's slot. The times are nanoseconds of `time.monotonic_ns()`.

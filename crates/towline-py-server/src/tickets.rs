@@ -1,21 +1,36 @@
 //! Tickets of TLS sessions over QUIC that the workers of a server share.
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use towline_io::quic::{QuicLimits, TicketStore};
 
-/// Tickets of TLS sessions in memory that forked processes share.
+/// Tickets of TLS sessions in memory that forked processes share, or those that inherit its `descriptor`.
 #[pyclass(frozen, name = "TicketStore", module = "towline._native")]
-pub struct Tickets(Arc<TicketStore>);
+pub struct Tickets {
+    store: Arc<TicketStore>,
+    memory: Option<OwnedFd>,
+}
 
 #[pymethods]
 impl Tickets {
     #[new]
-    fn new() -> PyResult<Self> {
-        let store = TicketStore::new(QuicLimits::server().early_data_tickets);
+    #[pyo3(signature = (descriptor = None, *, inheritable = false))]
+    fn new(descriptor: Option<RawFd>, inheritable: bool) -> PyResult<Self> {
+        let memory = inheritable.then(towline_io::shared_file).transpose()?;
+        let file = descriptor.or(memory.as_ref().map(AsRawFd::as_raw_fd));
+        let store = TicketStore::new(QuicLimits::server().early_data_tickets, file);
         let store = store.map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok(Self(Arc::new(store)))
+        Ok(Self {
+            store: Arc::new(store),
+            memory,
+        })
+    }
+
+    #[getter]
+    fn descriptor(&self) -> Option<RawFd> {
+        self.memory.as_ref().map(AsRawFd::as_raw_fd)
     }
 }
 
@@ -28,6 +43,6 @@ impl<'py> FromPyObject<'_, 'py> for SharedTickets {
 
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let tickets: Option<PyRef<'_, Tickets>> = value.extract()?;
-        Ok(Self(tickets.map(|tickets| Arc::clone(&tickets.0))))
+        Ok(Self(tickets.map(|tickets| Arc::clone(&tickets.store))))
     }
 }

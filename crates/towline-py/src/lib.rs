@@ -5,7 +5,6 @@ use pyo3::prelude::*;
 
 mod bench;
 mod output_file;
-#[cfg(target_os = "linux")]
 mod state;
 
 #[pymodule(gil_used = false)]
@@ -20,7 +19,6 @@ mod _native {
     use super::bench::{load_main, load_options, netem_main, responder_main, test_certificate};
     #[pymodule_export]
     use super::output_file::open_output;
-    #[cfg(target_os = "linux")]
     #[pymodule_export]
     use super::state::{log_reader::StateLog, store::StateStore};
     #[pymodule_export]
@@ -30,5 +28,8 @@ mod _native {
         SyncSocket, dump_json, load_json, observe_calls, open_stream, take_connection_events,
     };
     #[pymodule_export]
-    use towline_py_server::{AsgiServer, SharedStats, Slot, Tickets, WsgiServer, open_listeners};
+    use towline_py_server::{
+        AsgiServer, SharedStats, Slot, Tickets, WsgiServer, open_listeners, resident_bytes,
+        shared_memory,
+    };
 }

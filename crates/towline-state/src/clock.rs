@@ -97,6 +97,13 @@ fn mix(sum: u64, word: u64) -> u64 {
     (sum ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29)
 }
 
+/// The clock since the start of the machine, and one that is read faster.
+#[cfg(all(target_os = "linux", not(towline_portable)))]
+const CLOCKS: [libc::clockid_t; 2] = [libc::CLOCK_BOOTTIME, libc::CLOCK_MONOTONIC_COARSE];
+/// That of macOS goes on while the machine is suspended.
+#[cfg(not(all(target_os = "linux", not(towline_portable))))]
+const CLOCKS: [libc::clockid_t; 2] = [libc::CLOCK_MONOTONIC; 2];
+
 /// Identity of this boot and of the time namespace, whose boot clock may have another zero. 0: `/proc` does not say.
 fn boot_identity() -> u64 {
     let Ok(boot) = std::fs::read("/proc/sys/kernel/random/boot_id") else {
@@ -109,7 +116,7 @@ fn boot_identity() -> u64 {
 
 /// Milliseconds since the machine has started, with the time that it was suspended.
 fn boot_ms() -> u64 {
-    clock_ms(libc::CLOCK_BOOTTIME)
+    clock_ms(CLOCKS[0])
 }
 
 /// Milliseconds since 1970.
@@ -119,7 +126,7 @@ fn wall_ms() -> u64 {
 
 /// Milliseconds of a clock that is a few milliseconds behind, and is read in some nanoseconds.
 pub fn coarse_ms() -> u64 {
-    clock_ms(libc::CLOCK_MONOTONIC_COARSE)
+    clock_ms(CLOCKS[1])
 }
 
 fn clock_ms(clock: libc::clockid_t) -> u64 {

@@ -1,10 +1,12 @@
 //! Space of a file on the disk.
 use std::fs::File;
 use std::io;
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 /// Reserve a part of a file. Where the file system cannot, write zeros, if that is allowed. False: nothing is known then.
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 pub fn reserve(file: &File, from: u64, end: u64, may_write: bool) -> io::Result<bool> {
     loop {
         let (start, len) = (from.cast_signed(), (end - from).cast_signed());
@@ -22,6 +24,15 @@ pub fn reserve(file: &File, from: u64, end: u64, may_write: bool) -> io::Result<
             _ => return Err(error),
         }
     }
+}
+
+/// As the one of Linux, whose system call is missing.
+#[cfg(not(all(target_os = "linux", not(towline_portable))))]
+pub fn reserve(file: &File, from: u64, end: u64, may_write: bool) -> io::Result<bool> {
+    if may_write {
+        write_zeros(file, from, end)?;
+    }
+    Ok(may_write)
 }
 
 fn write_zeros(file: &File, from: u64, end: u64) -> io::Result<()> {

@@ -18,7 +18,7 @@ const MIN_SIZE: u64 = MIB;
 /// Files of a directory in which no store has been made yet; `owner` is the lock of a server.
 const OWN_FILES: [&str; 3] = ["opening", "format.new", "owner"];
 /// Files that may be there, too, when the process that made the store was killed before it had finished.
-const UNFINISHED: [&str; 3] = ["data.mdb", "lock.mdb", "shared"];
+const UNFINISHED: [&str; 4] = ["data.mdb", "lock.mdb", "shared", "writer"];
 const FORMAT_BYTES: u64 = 4096;
 
 /// The rule for a full store.

@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 /// Files of a store, and those of the server that has made its directory.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "opening",
     "format",
     "format.new",
     "data.mdb",
     "lock.mdb",
     "shared",
+    "writer",
     "owner",
 ];
 /// Beginning of the names of FIFOs.

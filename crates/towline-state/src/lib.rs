@@ -1,7 +1,7 @@
 //! The embedded store of `towline.state`: values, messages and limits in one memory-mapped file that processes share.
 //!
 //! LMDB keeps the values: a B-tree by copy-on-write with one writer at a time, whose readers take no lock and never wait.
-//! A process that is killed at any instruction leaves the last committed tree in the page cache, and the robust mutexes
+//! A process that is killed at any instruction leaves the last committed tree in the page cache, and its locks, which are robust,
 //! let the next writer continue.
 //!
 //! ```text
@@ -14,8 +14,9 @@
 //! | file | subject |
 //! |---|---|
 //! | `lmdb.rs` | the calls of LMDB that the store uses, made safe |
-//! | `shared.rs` | the writers' mutex and the slots, in shared memory |
+//! | `shared.rs` | the slots and the writers' lock, in shared memory |
 //! | `armed.rs` | who wakes a subscriber that is about to sleep |
+//! | `robust_mutex.rs`, `record_lock.rs` | this lock on Linux, and elsewhere |
 //! | `record.rs` | layout of keys and values |
 //! | `folder.rs` | the directory, and whose files are trusted |
 //! | `files.rs` | the settings, and what is refused |
@@ -27,9 +28,6 @@
 //! | `space.rs` | removal of expired values, eviction |
 //! | `limits.rs` | token bucket and sliding window, as functions of time |
 //! | `messages.rs` | the log of messages and its readers |
-//!
-//! Linux only: other systems have no robust mutexes, so that a killed writer would stop all others. The crate is empty there.
-#![cfg(target_os = "linux")]
 mod armed;
 mod clock;
 mod disk;
@@ -40,7 +38,11 @@ mod limits;
 mod lmdb;
 mod messages;
 mod record;
+#[cfg(not(all(target_os = "linux", not(towline_portable))))]
+mod record_lock;
 mod reserve;
+#[cfg(all(target_os = "linux", not(towline_portable)))]
+mod robust_mutex;
 mod shared;
 mod space;
 mod store;

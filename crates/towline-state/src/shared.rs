@@ -11,20 +11,23 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::armed::{self, Armed};
 use crate::clock::{Clock, Record};
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::folder::{FIFOS, Folder};
+#[cfg(not(all(target_os = "linux", not(towline_portable))))]
+use crate::record_lock::{Guard, Place, Writers};
+#[cfg(all(target_os = "linux", not(towline_portable)))]
+use crate::robust_mutex::{Guard, Place, Writers};
 
 const MAGIC: u64 = 0x3245_5441_5453_4c54; // "TLSTATE2"
 /// Subscribing processes (and event loops) of one store.
@@ -56,7 +59,7 @@ struct Layout {
     header: Header,
     /// Apart from the header, on a line of the cache of its own.
     padding: [u8; 32],
-    mutex: libc::pthread_mutex_t,
+    mutex: Place,
     slots: [Slot; SLOTS],
     /// Written by the holder of the mutex; read before anybody else has it, and its constant part later.
     clock: Record,
@@ -68,6 +71,7 @@ pub struct Shared {
     /// Directory of the FIFOs.
     folder: PathBuf,
     clock: Clock,
+    writers: Writers,
     /// Holds the lock that says that the store is open.
     file: File,
     /// FIFOs that this process has written to, by slot.
@@ -81,8 +85,8 @@ unsafe impl Sync for Shared {}
 
 /// The right to write, held by one thread of all processes.
 pub struct WriteGuard<'s> {
-    shared: &'s Shared,
-    /// Not Send: the thread that has locked the mutex unlocks it.
+    _lock: Guard<'s>,
+    /// Not Send: the thread that has locked it unlocks it.
     _thread: std::marker::PhantomData<*mut ()>,
 }
 
@@ -110,8 +114,11 @@ impl Shared {
         disk::reserve(&file, 0, BYTES, is_alone && len == 0)
             .map_err(failed("reserve its space"))?;
         let layout = map(&file).map_err(failed("map it"))?;
+        // SAFETY: a field of the mapping, which lasts as long as the writers' lock; no reference to it is made.
+        let place = unsafe { &raw mut (*layout.as_ptr()).mutex };
         let mut shared = Self {
             layout,
+            writers: Writers::new(folder, place, false)?,
             folder: folder.base.clone(),
             clock: Clock::default(),
             file,
@@ -121,7 +128,8 @@ impl Shared {
         let record = shared.clock_record();
         if is_alone {
             shared.clock = Clock::new(record.checked().filter(|_| is_ours));
-            shared.reset().map_err(failed("make its mutex"))?;
+            shared.reset();
+            shared.writers = Writers::new(folder, place, true)?;
             shared.remove_fifos();
         } else if !is_ours {
             return refused("is of another version of Towline");
@@ -164,33 +172,11 @@ impl Shared {
         unsafe { &self.layout.as_ref().slots }
     }
 
-    fn mutex(&self) -> *mut libc::pthread_mutex_t {
-        // SAFETY: a field of the mapping; no reference to it is made.
-        unsafe { &raw mut (*self.layout.as_ptr()).mutex }
-    }
-
-    fn reset(&self) -> io::Result<()> {
+    fn reset(&self) {
         // SAFETY: this process is the only one that has the mapping, of this size, and zeros are valid for all of it.
         unsafe { std::ptr::write_bytes(self.layout.as_ptr(), 0, 1) };
-        let mut attributes = MaybeUninit::uninit();
-        // SAFETY: attributes are initialised before they are used; nobody uses the mutex yet.
-        let code = unsafe {
-            libc::pthread_mutexattr_init(attributes.as_mut_ptr());
-            libc::pthread_mutexattr_setpshared(
-                attributes.as_mut_ptr(),
-                libc::PTHREAD_PROCESS_SHARED,
-            );
-            libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST);
-            let code = libc::pthread_mutex_init(self.mutex(), attributes.as_ptr());
-            libc::pthread_mutexattr_destroy(attributes.as_mut_ptr());
-            code
-        };
-        if code != 0 {
-            return Err(io::Error::from_raw_os_error(code));
-        }
         self.record_clock();
         self.header().magic.store(MAGIC, Ordering::Release);
-        Ok(())
     }
 
     fn remove_fifos(&self) {
@@ -209,33 +195,15 @@ impl Shared {
 
     /// Lock without waiting.
     pub fn try_lock(&self) -> Result<Option<WriteGuard<'_>>> {
-        // SAFETY: an initialised robust mutex.
-        self.locked(unsafe { libc::pthread_mutex_trylock(self.mutex()) })
+        self.lock(Duration::ZERO)
     }
 
     /// Lock, or give up after some time.
     pub fn lock(&self, timeout: Duration) -> Result<Option<WriteGuard<'_>>> {
-        // SAFETY: an initialised robust mutex.
-        self.locked(unsafe { lock_until(self.mutex(), timeout) })
-    }
-
-    fn locked(&self, code: i32) -> Result<Option<WriteGuard<'_>>> {
-        match code {
-            0 => {}
-            libc::EBUSY | libc::ETIMEDOUT => return Ok(None),
-            // The writer before has died. Its transaction was not committed, so there is nothing to repair.
-            libc::EOWNERDEAD => {
-                // SAFETY: this thread holds the mutex now.
-                unsafe { libc::pthread_mutex_consistent(self.mutex()) };
-            }
-            code => {
-                return Err(Error::io("the writers' mutex")(
-                    io::Error::from_raw_os_error(code),
-                ));
-            }
-        }
-        Ok(Some(WriteGuard {
-            shared: self,
+        let lock = self.writers.lock(timeout);
+        let lock = lock.map_err(Error::io("the writers' mutex"))?;
+        Ok(lock.map(|lock| WriteGuard {
+            _lock: lock,
             _thread: std::marker::PhantomData,
         }))
     }
@@ -347,65 +315,6 @@ impl Drop for Shared {
         // SAFETY: the mapping was made by `map` with this size, and no reference to it is left.
         unsafe { libc::munmap(self.layout.as_ptr().cast(), size_of::<Layout>()) };
     }
-}
-
-impl Drop for WriteGuard<'_> {
-    fn drop(&mut self) {
-        // SAFETY: this thread has locked it.
-        unsafe { libc::pthread_mutex_unlock(self.shared.mutex()) };
-    }
-}
-
-type ClockLock = unsafe extern "C" fn(
-    *mut libc::pthread_mutex_t,
-    libc::clockid_t,
-    *const libc::timespec,
-) -> libc::c_int;
-
-/// Lock, or return `ETIMEDOUT`. The older function of POSIX waits by the wall clock, so it is used only where the newer one
-/// (glibc 2.30) is missing, and for short waits.
-///
-/// SAFETY: the mutex is initialised.
-unsafe fn lock_until(mutex: *mut libc::pthread_mutex_t, timeout: Duration) -> libc::c_int {
-    const SHORT: Duration = Duration::from_millis(20);
-    static NEWER: OnceLock<Option<ClockLock>> = OnceLock::new();
-    let newer = NEWER.get_or_init(|| {
-        // SAFETY: a name that ends with zero; the function of this name has this type.
-        unsafe {
-            let found = libc::dlsym(libc::RTLD_DEFAULT, c"pthread_mutex_clocklock".as_ptr());
-            std::mem::transmute::<*mut libc::c_void, Option<ClockLock>>(found)
-        }
-    });
-    let start = Instant::now();
-    loop {
-        let left = timeout.saturating_sub(start.elapsed());
-        let code = if let Some(lock) = newer {
-            let until = in_time(libc::CLOCK_MONOTONIC, left);
-            // SAFETY: of the caller.
-            unsafe { lock(mutex, libc::CLOCK_MONOTONIC, &raw const until) }
-        } else {
-            let until = in_time(libc::CLOCK_REALTIME, left.min(SHORT));
-            // SAFETY: of the caller.
-            unsafe { libc::pthread_mutex_timedlock(mutex, &raw const until) }
-        };
-        if code != libc::ETIMEDOUT || left.is_zero() {
-            return code;
-        }
-    }
-}
-
-/// The time of a clock, and some more.
-fn in_time(clock: libc::clockid_t, more: Duration) -> libc::timespec {
-    let mut until = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: an out pointer.
-    unsafe { libc::clock_gettime(clock, &raw mut until) };
-    let nanoseconds = u128::from(until.tv_nsec.unsigned_abs()) + more.as_nanos();
-    until.tv_sec += (nanoseconds / 1_000_000_000) as i64;
-    until.tv_nsec = (nanoseconds % 1_000_000_000) as libc::c_long;
-    until
 }
 
 fn map(file: &File) -> io::Result<NonNull<Layout>> {

@@ -1,5 +1,4 @@
 //! The store against a map in memory, and what threads and a full store do.
-#![cfg(target_os = "linux")]
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::sys::unnamed_file;
+
 /// Bytes in a temporary file without a name in `TMPDIR`: the kernel frees it with the last descriptor, also
 /// when the process is killed. Where there is no directory or no space for it, what is appended stays in memory:
 /// append no more while `is_full`.
@@ -76,21 +78,7 @@ impl Spool {
 fn temporary_file() -> io::Result<File> {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     let dir = DIR.get_or_init(std::env::temp_dir);
-    unnamed(dir).or_else(|_| unlinked(dir))
-}
-
-#[cfg(target_os = "linux")]
-fn unnamed(dir: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    options
-        .custom_flags(libc::O_TMPFILE | libc::O_EXCL)
-        .open(dir)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn unnamed(_dir: &Path) -> io::Result<File> {
-    Err(io::ErrorKind::Unsupported.into())
+    unnamed_file(dir).or_else(|_| unlinked(dir))
 }
 
 /// For file systems without `O_TMPFILE`.
@@ -118,7 +106,7 @@ mod tests {
 
     #[test]
     fn bytes_are_read_back_and_cleared() {
-        for file in [unnamed, unlinked] {
+        for file in [unnamed_file, unlinked] {
             let Ok(file) = file(&std::env::temp_dir()) else {
                 continue;
             };

@@ -9,13 +9,8 @@ use crate::conn::addr::PeerAddr;
 use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::conn::quic_transport::QuicTransport;
 use crate::serve::limits::ClientCount;
-use crate::sys::{self, SEND_FLAGS};
+use crate::sys::{self, MORE_FOLLOWS, SEND_FLAGS};
 use crate::tls::{RecvOutcome, Session, TlsInfo};
-
-#[cfg(target_os = "linux")]
-const MORE_FOLLOWS: libc::c_int = libc::MSG_MORE;
-#[cfg(not(target_os = "linux"))]
-const MORE_FOLLOWS: libc::c_int = 0;
 
 /// The transport of a connection.
 pub(crate) enum Transport {

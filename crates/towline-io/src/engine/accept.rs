@@ -65,11 +65,11 @@ impl RegisteredListener {
 
     fn accept(&self) -> io::Result<Option<(Socket, PeerAddr)>> {
         loop {
-            return match accept(self.listener.socket()) {
+            return match sys::accept(self.listener.socket()) {
                 Ok((socket, addr)) => {
-                    // Inherited from the listener only on Linux.
-                    if self.is_tcp && cfg!(not(target_os = "linux")) {
-                        socket.set_tcp_nodelay(true)?;
+                    if self.is_tcp && !sys::INHERITS_NO_DELAY {
+                        // A failure means that the client has left already.
+                        let _ = socket.set_tcp_nodelay(true);
                     }
                     Ok(Some((socket, PeerAddr::from_sock_addr(&addr))))
                 }
@@ -496,16 +496,4 @@ impl FdExhaustion {
 /// Opens a descriptor that needs no file system.
 fn reserve() -> io::Result<UnixDatagram> {
     UnixDatagram::unbound()
-}
-
-#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-fn accept(listener: &Socket) -> io::Result<(Socket, socket2::SockAddr)> {
-    listener.accept4(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-fn accept(listener: &Socket) -> io::Result<(Socket, socket2::SockAddr)> {
-    let (socket, addr) = listener.accept()?;
-    socket.set_nonblocking(true)?;
-    Ok((socket, addr))
 }

@@ -4,13 +4,14 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::conn::addr::PeerAddr;
+use crate::sys;
 
 /// Default length of the kernel's queue of connections not yet accepted.
 pub const DEFAULT_BACKLOG: u32 = 2048;
@@ -103,7 +104,7 @@ impl Listener {
             socket.bind(&addr)?;
         }
         if let Some(mode) = mode {
-            set_mode(path, mode)?;
+            sys::set_socket_mode(path, mode)?;
         }
         Self::prepared(
             socket,
@@ -189,21 +190,6 @@ impl Drop for Listener {
 }
 
 /// Whether `path` is a socket file on which no process listens.
-/// Changes the permissions of the bound socket. If the path is a link now, the link is not followed.
-fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    let socket = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
-        .open(path)?;
-    if !socket.metadata()?.file_type().is_socket() {
-        return Err(io::Error::other("the socket was replaced"));
-    }
-    let mode = fs::Permissions::from_mode(mode);
-    let by_descriptor = format!("/proc/self/fd/{}", socket.as_raw_fd());
-    // Without /proc by its name.
-    fs::set_permissions(by_descriptor, mode.clone()).or_else(|_| fs::set_permissions(path, mode))
-}
-
 fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     is_socket

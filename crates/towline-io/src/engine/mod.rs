@@ -171,6 +171,7 @@ impl<S: Default> Engine<S> {
     }
 
     /// Begins a turn with events that the caller has taken from the poll.
+    #[cfg(all(target_os = "linux", not(towline_portable)))]
     pub(crate) fn begin_turn_with(&mut self, events: impl Iterator<Item = (Source, Readiness)>) {
         let now = self.turn.begin(false);
         for (source, readiness) in events {

@@ -4,15 +4,15 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 pub(crate) use linux::TimerFd;
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(towline_portable))))]
 pub(crate) use thread::TimerThread as TimerFd;
 
 /// Added to each timer: firing too early costs a turn, and timeouts tolerate this delay.
 const SLACK: Duration = Duration::from_millis(1);
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 mod linux {
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     use std::sync::Arc;
@@ -72,7 +72,7 @@ mod linux {
 }
 
 /// Replacement for systems without timerfd: a thread that sleeps until the time and wakes the poll.
-#[cfg(any(not(target_os = "linux"), test))]
+#[cfg(any(not(target_os = "linux"), towline_portable, test))]
 mod thread {
     use std::sync::{Arc, Condvar, Mutex, PoisonError};
 

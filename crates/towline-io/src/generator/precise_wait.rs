@@ -9,7 +9,7 @@ use crate::Engine;
 /// Waits with microsecond precision where the system supports it (see [`exact_timers`]).
 #[derive(Default)]
 pub struct PreciseWait {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(towline_portable)))]
     poll: linux::PrecisePoll,
 }
 
@@ -22,7 +22,7 @@ impl PreciseWait {
         at: Instant,
     ) -> io::Result<()> {
         let wait = at.saturating_duration_since(Instant::now());
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(towline_portable)))]
         if !wait.is_zero() && !engine.has_backlog() && self.poll.wait(engine, wait)? {
             engine.begin_turn_with(self.poll.events());
             return Ok(());
@@ -34,14 +34,14 @@ impl PreciseWait {
 /// Sets the timer slack of this thread to a nanosecond (the default is 50 microseconds). A failure costs
 /// precision only.
 pub fn exact_timers() {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(towline_portable)))]
     // SAFETY: no pointer is involved.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64)
     };
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 mod linux {
     use std::io;
     use std::time::Duration;

@@ -7,7 +7,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use quinn_proto::{EcnCodepoint, Transmit};
@@ -17,15 +17,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::quic::key::Key;
 #[cfg(test)]
 use crate::quic::memory_socket::MemorySocket;
+use crate::sys::{self, MAX_BATCH, omit_unused_messages};
 
 /// Messages received with one call. With GRO each has up to 64 KiB of datagrams.
 pub(crate) const MESSAGES: usize = 8;
 
 /// Size of a message: GRO never joins more (the length of an IP packet).
 const MESSAGE_BYTES: usize = 64 * 1024;
-
-/// Datagrams in one batch for GSO. More would not fit into the 64 KiB of an IP packet at a usual MTU.
-const MAX_BATCH: usize = 40;
 
 /// A non-blocking UDP socket, shared by the connections of an endpoint for sending.
 pub struct UdpSocket {
@@ -52,6 +50,8 @@ struct KernelSocket {
     peer: Option<SocketAddr>,
     /// Datagrams that name no mark have ECT(0), the mark of nearly all of ours.
     is_marked: bool,
+    /// The last mark of a connected socket, where datagrams cannot name it.
+    mark: AtomicU32,
 }
 
 impl KernelSocket {
@@ -67,15 +67,17 @@ impl KernelSocket {
         omit_unused_messages(&socket, has_any_address);
         let is_ipv4 = bound.is_some_and(|bound| bound.is_ipv4());
         let mark = EcnCodepoint::Ect0 as u32;
-        let is_marked =
-            (is_ipv4 || socket.set_tclass_v6(mark).is_ok()) && socket.set_tos_v4(mark).is_ok();
         let peer = socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+        // Not every system lets a socket of IPv6 mark packets of IPv4, and a connected one has no need to.
+        let is_marked = (is_ipv4 || socket.set_tclass_v6(mark).is_ok())
+            && (socket.set_tos_v4(mark).is_ok() || !is_ipv4 && peer.is_some());
         Ok(Self {
             socket,
             state,
             has_any_address,
             peer,
             is_marked,
+            mark: AtomicU32::new(if is_marked { mark } else { u32::MAX }),
         })
     }
 
@@ -83,6 +85,10 @@ impl KernelSocket {
         // The kernel looks up each address that a datagram names.
         let src_ip = transmit.src_ip.filter(|_| self.has_any_address);
         let is_usual = self.is_marked && transmit.ecn == Some(EcnCodepoint::Ect0);
+        if !sys::CONNECTED_TAKE_ADDRESS && self.peer.is_some() {
+            self.mark(transmit.ecn);
+            return self.socket.send(contents).map(drop);
+        }
         if is_usual && transmit.segment_size.is_none() && src_ip.is_none() {
             // The kernel parses no control messages, and a connected socket has its route.
             let sent = if self.peer == Some(transmit.destination) {
@@ -102,35 +108,17 @@ impl KernelSocket {
         self.state
             .try_send(UdpSockRef::from(&self.socket), &transmit)
     }
-}
 
-/// Turns off control messages of received datagrams that nobody reads: the time of arrival, and the destination if there is
-/// only one. With all of them, the ECN mark of joined datagrams (GRO) finds no room in quinn-udp's buffer.
-#[cfg(target_os = "linux")]
-fn omit_unused_messages(socket: &Socket, has_any_address: bool) {
-    let off: libc::c_int = 0;
-    let options = [
-        (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
-        (libc::IPPROTO_IP, libc::IP_PKTINFO),
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
-    ];
-    let unused = if has_any_address { 1 } else { options.len() };
-    for (level, name) in &options[..unused] {
-        // SAFETY: the options take an int, which outlives the call. An error is harmless: the message is received.
-        unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                *level,
-                *name,
-                (&raw const off).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            );
+    /// Sets the mark of the datagrams that follow, if it is another one than before.
+    fn mark(&self, ecn: Option<EcnCodepoint>) {
+        let mark = ecn.map_or(0, |ecn| ecn as u32);
+        if self.mark.swap(mark, Ordering::Relaxed) != mark {
+            // An error costs marks. A socket of one family has no option of the other.
+            let _ = self.socket.set_tclass_v6(mark);
+            let _ = self.socket.set_tos_v4(mark);
         }
     }
 }
-
-#[cfg(not(target_os = "linux"))]
-fn omit_unused_messages(_socket: &Socket, _has_any_address: bool) {}
 
 impl fmt::Debug for UdpSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,13 +5,14 @@
 //! empty ─┴─► busy ─► full, with its version ─┴─► busy ──┴─► empty ─┘
 //! ```
 //!
-//! The memory is mapped before the workers are forked. An entry is changed only by the worker that has made it busy, by a
+//! The supervisor maps the memory before it starts the workers. An entry is changed only by the worker that has made it busy, by a
 //! compare-and-swap of its state; no two tickets have the same version. So of several workers to which one ticket is
 //! offered at once, one takes it. A worker that is killed in these nanoseconds leaves an entry busy, which is then
 //! lost: until the next reload, which makes another store.
 
 use std::fmt;
 use std::io;
+use std::os::fd::RawFd;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -54,12 +55,13 @@ impl fmt::Debug for TicketStore {
 }
 
 impl TicketStore {
-    /// Room for about `tickets`, shared with the processes that are forked from this one. Memory is used as they come.
-    pub fn new(tickets: usize) -> io::Result<Self> {
+    /// Room for about `tickets`, shared with the processes that are forked from this one, or that inherit `file`, a
+    /// descriptor of shared memory. Memory is used as they come.
+    pub fn new(tickets: usize, file: Option<RawFd>) -> io::Result<Self> {
         let buckets = tickets.div_ceil(BUCKET).max(1);
         let bytes = size_of::<Head>() + buckets * BUCKET * size_of::<Entry>();
         Ok(Self {
-            memory: Mapping::new(bytes)?,
+            memory: Mapping::new(bytes, file)?,
             buckets,
             large: ServerSessionMemoryCache::new(LARGE_SESSIONS),
         })
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_ticket_is_taken_once() {
-        let store = TicketStore::new(64).unwrap();
+        let store = TicketStore::new(64, None).unwrap();
         for number in 0..8 {
             assert!(store.put(name(number), session(number)));
         }
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_full_bucket_forgets_its_oldest_ticket() {
-        let store = TicketStore::new(BUCKET).unwrap();
+        let store = TicketStore::new(BUCKET, None).unwrap();
         for number in 0..=BUCKET as u64 {
             assert!(store.put(name(number), session(number)));
         }
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_session_of_every_size_is_kept() {
-        let store = TicketStore::new(64).unwrap();
+        let store = TicketStore::new(64, None).unwrap();
         for bytes in [
             0,
             1,
@@ -209,7 +211,7 @@ mod tests {
 
     #[test]
     fn of_threads_that_are_offered_a_ticket_at_once_one_takes_it() {
-        let store = TicketStore::new(1 << 14).unwrap();
+        let store = TicketStore::new(1 << 14, None).unwrap();
         for number in 0..1000 {
             store.put(name(number), session(number));
         }
@@ -221,7 +223,7 @@ mod tests {
     #[test]
     fn tickets_that_are_replaced_while_they_are_taken_stay_whole() {
         for round in 0..200 {
-            let store = TicketStore::new(BUCKET).unwrap();
+            let store = TicketStore::new(BUCKET, None).unwrap();
             for number in 0..BUCKET as u64 {
                 store.put(name(number), session(number));
             }
@@ -235,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_forked_process_shares_the_tickets() {
-        let store = TicketStore::new(64).unwrap();
+        let store = TicketStore::new(64, None).unwrap();
         store.put(name(1), session(1));
         store.put(name(2), session(2));
         let words = words_of(&name(1)).unwrap();

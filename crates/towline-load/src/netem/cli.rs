@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 use std::net::{IpAddr, Ipv4Addr};
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -10,7 +10,7 @@ use lexopt::prelude::*;
 
 use super::Netem;
 use super::conditions::NetworkConditions;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 use super::packets::PacketNetem;
 use crate::shutdown::{ShutdownSignal, time};
 
@@ -77,7 +77,7 @@ fn run(options: &Options) -> io::Result<()> {
 }
 
 /// Prints the address at which `server` is reached through the interface.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 fn run_interface(name: &str, server: SocketAddr, conditions: &NetworkConditions) -> io::Result<()> {
     let IpAddr::V4(own) = server.ip() else {
         return Err(io::Error::other("--interface is for IPv4"));
@@ -95,7 +95,7 @@ fn run_interface(name: &str, server: SocketAddr, conditions: &NetworkConditions)
     Ok(())
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(towline_portable))))]
 fn run_interface(_: &str, _: SocketAddr, _: &NetworkConditions) -> io::Result<()> {
     Err(io::Error::other("--interface needs Linux"))
 }

@@ -15,7 +15,7 @@ mod cli;
 mod conditions;
 mod datagrams;
 mod delay_queue;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 mod packets;
 mod poll_wait;
 mod shaper;

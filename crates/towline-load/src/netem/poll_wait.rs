@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Waits until `fd` is readable or `wait` is over, to the nanosecond as far as the kernel's timer slack
 /// allows. Returns false at once, without waiting, where the system has no such call.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(towline_portable)))]
 pub(super) fn await_readable(fd: RawFd, wait: Duration) -> io::Result<bool> {
     let wait = libc::timespec {
         tv_sec: wait.as_secs().try_into().unwrap_or(i64::MAX),
@@ -28,7 +28,7 @@ pub(super) fn await_readable(fd: RawFd, wait: Duration) -> io::Result<bool> {
     Ok(true)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(towline_portable))))]
 pub(super) fn await_readable(_fd: RawFd, _wait: Duration) -> io::Result<bool> {
     Ok(false)
 }

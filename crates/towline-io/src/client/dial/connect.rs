@@ -14,6 +14,7 @@ use super::error::os_message;
 use super::happy_eyeballs::HappyEyeballs;
 use super::{DialError, DialErrorKind, Watch};
 use crate::conn::addr::PeerAddr;
+use crate::sys::leave_port_to_connect;
 
 /// Shortest value that tcp(7) takes: it counts in seconds.
 const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
@@ -177,26 +178,6 @@ impl SocketOptions {
         Ok(socket)
     }
 }
-
-/// Delays the choice of the local port until connect(2). Otherwise each bind takes a port for all destinations, not
-/// for this one only (ip(7), `IP_BIND_ADDRESS_NO_PORT`).
-#[cfg(target_os = "linux")]
-fn leave_port_to_connect(socket: &Socket) {
-    let on: libc::c_int = 1;
-    // SAFETY: the option takes an int, which outlives the call. An error is harmless: the port is chosen at bind.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        );
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn leave_port_to_connect(_socket: &Socket) {}
 
 fn start_connect(socket: &Socket, addr: &SockAddr) -> io::Result<()> {
     match socket.connect(addr) {

@@ -8,10 +8,12 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::sys::{open_beneath, owned};
 
 /// Non-blocking: opening a FIFO must not block until it has a writer.
 const FLAGS: i32 = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -36,7 +38,7 @@ impl Root {
     pub fn file(&self, relative: &[u8]) -> io::Result<File> {
         let relative = if relative.is_empty() { b"." } else { relative };
         let path = CString::new(relative).map_err(|_| io::Error::from(io::ErrorKind::NotFound))?;
-        match open_beneath(self.directory.as_raw_fd(), &path) {
+        match open_beneath(self.directory.as_raw_fd(), &path, FLAGS) {
             Err(error) if needs_walk(&error) => self.walk(relative),
             other => other,
         }
@@ -60,42 +62,8 @@ impl Root {
 }
 
 fn open_at(directory: RawFd, name: &CStr, flags: i32) -> io::Result<File> {
-    // SAFETY: a valid C string and an open descriptor; the result is checked before it is owned.
-    owned(i64::from(unsafe {
-        libc::openat(directory, name.as_ptr(), flags)
-    }))
-}
-
-fn owned(result: i64) -> io::Result<File> {
-    match RawFd::try_from(result) {
-        // SAFETY: a new descriptor without another owner.
-        Ok(fd) if fd >= 0 => Ok(unsafe { File::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn open_beneath(directory: RawFd, path: &CStr) -> io::Result<File> {
-    // SAFETY: plain integers, for which zeros are valid.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = u64::from(FLAGS.cast_unsigned());
-    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
-    // SAFETY: valid pointers, the size belongs to the struct.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            directory,
-            path.as_ptr(),
-            &raw mut how,
-            size_of::<libc::open_how>(),
-        )
-    };
-    owned(result)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_beneath(_: RawFd, _: &CStr) -> io::Result<File> {
-    Err(io::ErrorKind::Unsupported.into())
+    // SAFETY: a valid C string and an open descriptor; the new one has no other owner.
+    unsafe { owned(libc::openat(directory, name.as_ptr(), flags)) }.map(File::from)
 }
 
 /// Whether to fall back to the walk: the kernel does not have the call, a sandbox forbids it, a rename

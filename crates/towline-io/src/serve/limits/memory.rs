@@ -1,7 +1,8 @@
 //! The memory of the limits, which all workers share: buckets of all clients, then the connections of each worker.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::bucket::WAYS;
@@ -14,24 +15,33 @@ pub(super) const ROWS: u32 = 4;
 /// Words of counters for each worker, of one 16-bit counter of each row: 256 KiB, of which unused pages cost nothing.
 const COUNTERS: usize = 1 << 15;
 
-/// Shared with the processes that are forked from this one, as is the seed. Initially zero.
+/// Shared with the workers. Initially zero but for the seed.
 pub struct LimitMemory {
     mapping: Mapping,
     /// Secret: nobody can choose addresses that share a place.
-    seed: RandomState,
+    seed: [u64; 2],
 }
 
 impl LimitMemory {
-    pub fn new(workers: usize) -> io::Result<Self> {
+    /// `file`: see [`Slots::mapped`](crate::serve::metrics::Slots::mapped).
+    pub fn new(workers: usize, file: Option<RawFd>) -> io::Result<Self> {
         let words = SETS * WAYS + workers * COUNTERS;
-        Ok(Self {
-            mapping: Mapping::new(words * size_of::<u64>())?,
-            seed: RandomState::new(),
-        })
+        let mapping = Mapping::new((words + 2) * size_of::<u64>(), file)?;
+        let seed = [words, words + 1].map(|index| {
+            let word = &mapping.words()[index];
+            if word.load(Relaxed) == 0 {
+                // The supervisor, which has mapped the memory first.
+                word.store(RandomState::new().hash_one(index), Relaxed);
+            }
+            word.load(Relaxed)
+        });
+        Ok(Self { mapping, seed })
     }
 
-    pub(super) fn hash(&self, key: impl Hash) -> u64 {
-        self.seed.hash_one(key)
+    pub(crate) fn hash(&self, key: impl Hash) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.seed, key).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// The set of a client; its tag is in other bits of the hash.

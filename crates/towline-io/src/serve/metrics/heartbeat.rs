@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::slot::SlotHandle;
+use crate::sys::resident_bytes;
 
 /// A running heartbeat; it stops on drop.
 pub struct Heartbeat {
@@ -52,7 +53,7 @@ fn beat(slots: &[SlotHandle]) {
         slot.heartbeat_native.store(monotonic_ns(), Relaxed);
     }
     let Some(slot) = slots.first() else { return };
-    if let Some(bytes) = resident_bytes() {
+    if let Some(bytes) = resident_bytes(std::process::id()) {
         slot.rss_bytes.store(bytes, Relaxed);
     }
     if let Some(count) = open_fds() {
@@ -88,22 +89,6 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// Resident memory of this process, where it is cheap to read.
-#[cfg(target_os = "linux")]
-pub fn resident_bytes() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
-    // SAFETY: no arguments beyond a constant.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    Some(pages * u64::try_from(page_bytes).ok()?)
-}
-
-/// Resident memory of this process, where it is cheap to read.
-#[cfg(not(target_os = "linux"))]
-pub fn resident_bytes() -> Option<u64> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::slot::Slots;
@@ -137,9 +122,9 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(towline_portable)))]
     fn the_resident_size_is_plausible() {
-        let bytes = resident_bytes().unwrap();
+        let bytes = resident_bytes(std::process::id()).unwrap();
         assert!((100_000..100_000_000_000).contains(&bytes), "{bytes}");
     }
 }

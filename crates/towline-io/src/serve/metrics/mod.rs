@@ -12,7 +12,7 @@ mod render;
 mod slot;
 mod totals;
 
-pub use heartbeat::{Heartbeat, monotonic_ns, resident_bytes};
+pub use heartbeat::{Heartbeat, monotonic_ns};
 pub use labels::MethodClass;
 pub use render::{PageFormat, render};
 pub use slot::{Histogram, SLOT_BYTES, Slot, SlotHandle, Slots};

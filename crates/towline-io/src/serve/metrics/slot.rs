@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::mem::offset_of;
 use std::ops::Deref;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -305,14 +306,16 @@ impl Slots {
         unsafe { Self::from_shared(first, bytes, Arc::new(cells)) }.expect("aligned and whole")
     }
 
-    /// Slots shared with processes forked from this one: an anonymous mapping, initially zero.
-    pub fn mapped(count: usize) -> io::Result<Self> {
-        let mapping = Mapping::new(count.max(1) * SLOT_BYTES)?;
+    /// Slots shared with processes forked from this one, initially zero; or with those that inherit `files`, two
+    /// descriptors of shared memory, which stay the caller's.
+    pub fn mapped(count: usize, files: Option<[RawFd; 2]>) -> io::Result<Self> {
+        let (counters, limits) = files.map(<(RawFd, RawFd)>::from).unzip();
+        let mapping = Mapping::new(count.max(1) * SLOT_BYTES, counters)?;
         let (start, bytes) = (mapping.start(), mapping.bytes());
         // SAFETY: a fresh mapping is zeroed and on a page boundary, and moves into the owner.
         let slots = unsafe { Self::from_shared(start, bytes, Arc::new(mapping)) };
         Ok(Self {
-            limits: Some(Arc::new(LimitMemory::new(count.max(1))?)),
+            limits: Some(Arc::new(LimitMemory::new(count.max(1), limits)?)),
             ..slots.map_err(io::Error::other)?
         })
     }
@@ -490,6 +493,8 @@ impl Deref for SlotHandle {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -513,12 +518,26 @@ mod tests {
 
     #[test]
     fn a_mapping_holds_slots() {
-        let slots = Slots::mapped(3).unwrap();
+        let slots = Slots::mapped(3, None).unwrap();
         let slot = slots.handle(2).unwrap();
         slot.request_started();
         slot.request_ended(MethodClass::Get, Version::Http11, 200, Duration::ZERO);
         assert_eq!(slot.requests_ended(), 1);
         assert_eq!(slots.slot(0).unwrap().requests_ended(), 0);
+    }
+
+    #[test]
+    fn a_process_that_inherits_the_files_shares_counters_and_limits() {
+        let files = [(); 2].map(|()| crate::sys::shared_file().unwrap());
+        let files = files.each_ref().map(AsRawFd::as_raw_fd);
+        let (ours, theirs) = [(); 2]
+            .map(|()| Slots::mapped(3, Some(files)).unwrap())
+            .into();
+        ours.handle(1).unwrap().connection_opened();
+        assert_eq!(theirs.slot(1).unwrap().connections.load(Relaxed), 1);
+        let hash = |slots: &Slots| slots.limits().unwrap().hash("client");
+        assert_eq!(hash(&ours), hash(&theirs));
+        assert_ne!(hash(&ours), hash(&Slots::mapped(3, None).unwrap()));
     }
 
     #[test]
