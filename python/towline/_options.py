@@ -75,7 +75,7 @@ def option(
 
     `group`: where the class is no `Section`.
     """
-    switch = isinstance(default, bool)
+    switch = rest.pop("switch", isinstance(default, bool))
     if choices:
         parse = _one_of(choices)
         rest.setdefault("metavar", "|".join(choices))

@@ -47,6 +47,7 @@ class ServeOptions(TypedDict, total=False):
     env_file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     state: str | None
     preload: bool
+    spawn: bool
     user: str | None
     group: str | None
     umask: int | None

@@ -203,10 +203,10 @@ def test_inherited_sockets(tmp_path: Path, is_shared: bool) -> None:
 
 
 @pytest.mark.parametrize("app", APPS)
-@pytest.mark.parametrize("workers", ["1", "3"])
-def test_a_reload_loses_nothing(tmp_path: Path, app: list[str], workers: str) -> None:
+@pytest.mark.parametrize("options", [["--workers", "1"], ["--workers", "3"], ["--workers", "3", "--spawn"]])
+def test_a_reload_loses_nothing(tmp_path: Path, app: list[str], options: list[str]) -> None:
     with (
-        serving(tmp_path, app, "--workers", workers) as program,
+        serving(tmp_path, app, *options) as program,
         Requests(program.port, tmp_path, 4) as requests,
         contextlib.ExitStack() as stack,
     ):

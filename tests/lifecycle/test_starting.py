@@ -97,8 +97,11 @@ def test_mounted_applications(tmp_path: Path) -> None:
     assert bodies == [b"main  /x", b"api /api /api/x", b"deep /api/deep /api/deep/x", b"main  /apis"]
 
 
+@pytest.mark.parametrize("mode", ["--spawn", "--no-spawn"])
 @pytest.mark.parametrize("watcher", ["watchfiles", "polling"])
-def test_reload_of_changed_code(tmp_path: Path, watcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reload_of_changed_code(
+    tmp_path: Path, watcher: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if watcher == "watchfiles":
         pytest.importorskip("watchfiles")
     else:
@@ -116,7 +119,7 @@ def test_reload_of_changed_code(tmp_path: Path, watcher: str, monkeypatch: pytes
         )
 
     write("one")
-    with running("changing:app", "--reload", cwd=tmp_path) as program:
+    with running("changing:app", "--reload", mode, cwd=tmp_path) as program:
         assert request(program.port, "/").body == b"one"
         for _ in range(10):
             # Again, until the watcher has started.

@@ -102,12 +102,14 @@ def main(arguments: Sequence[str]) -> int:
                 given = ["--help", command]  # `towline help bench GROUP`
             if (shown := _help_page(comparison_manual(), given)) is not None:
                 return shown
+            _need_linux()
             return compare_servers(given)
         if command in FILES:
             return _file_command(command)(rest)
         if command in MEASURING or command in OTHER:
             if (shown := _help_page(manual(command), rest)) is not None:
                 return shown
+            _need_linux()
             return measure(command, rest)
         raise CommandLineError(_no_command(command))
     except (CommandLineError, ConfigError) as error:
@@ -118,6 +120,13 @@ def main(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOTHING_MEASURED
+
+
+def _need_linux() -> None:
+    if sys.platform != "linux":
+        raise CommandLineError(
+            "needs Linux, which shows what each process uses; `towline load URL` runs here, too"
+        )
 
 
 def overview() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ def check_kind(name: str, described: Option, default: Any, value: Any) -> None:
     """Check the type of a value that was not parsed (from Python or a TOML file)."""
     if described.choices and value not in described.choices:
         raise ConfigError(f"{name}: expected one of {listed(described.choices)}, not {value!r}")
-    if described.switch and not isinstance(value, bool):
+    if described.switch and not isinstance(value, bool) and (value is not None or default is not None):
         raise ConfigError(f"{name}: expected true or false, not {value!r}")
     if (
         isinstance(default, int)
@@ -89,6 +90,8 @@ def _combinations(config: ServerConfig) -> Iterator[str]:
         yield f"workers: at most {MOST_WORKER_THREADS} with worker_mode threads, not {config.workers}"
     if config.reload and config.preload:
         yield "preload: keeps the code that was imported first, and reload replaces it"
+    if config.preload and (config.spawn or (config.spawn is None and sys.platform == "darwin")):
+        yield "preload: workers that are spawned import the application themselves; --no-spawn forks them"
 
 
 def _check_addresses(config: ServerConfig) -> None:

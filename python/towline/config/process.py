@@ -103,6 +103,9 @@ class ProcessOptions(Section, group="process", summary="directory, variables, us
         metavar="PATH|URL", check=is_store)
     preload: bool = option(
         False, "import the application once, before the workers are forked; saves memory, but HUP then keeps the code")
+    spawn: bool | None = option(
+        None, "start each worker in a fresh interpreter instead of a fork, as macOS needs it (default: on macOS only)",
+        parse=kind.boolean, switch=True)
     user: str | None = option(
         None, "user of the workers, by name or id; the server must start as root", metavar="USER", aliases=("-u",))
     group: str | None = option(

@@ -11,13 +11,12 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
 from typing import NoReturn
 
 from .. import _native
 from ..config import ServerConfig
 from .process import become, owner
-from .spawner import fork
+from .spawner import Start
 
 logger = logging.getLogger("towline.server")
 
@@ -32,11 +31,8 @@ NEVER = float("inf")
 class Certificates:
     """Starts the process and reads its reports. Times are seconds of `time.monotonic()`."""
 
-    def __init__(
-        self, config: ServerConfig, stats: _native.SharedStats, close_inherited: Callable[[], None]
-    ) -> None:
-        """`close_inherited` closes the supervisor's descriptors, in the new process."""
-        self._config, self._stats, self._close_inherited = config, stats, close_inherited
+    def __init__(self, config: ServerConfig, stats: _native.SharedStats, start: Start) -> None:
+        self._config, self._stats, self._start_process = config, stats, start
         self.pid = self._channel = -1
         self._unread = b""
         self._next = 0.0
@@ -71,13 +67,7 @@ class Certificates:
         self._channel, write = os.pipe()
         os.set_blocking(self._channel, False)
         self._next, at_once, self._at_once = NEVER, self._at_once, False
-
-        def child() -> None:
-            self._close_inherited()
-            os.close(self._channel)
-            main(self._config, write, at_once)
-
-        self.pid = fork(child)
+        self.pid = self._start_process(main, (self._config, write, at_once), (write,), self._channel)
         os.close(write)
 
     def _read(self, now: float) -> None:

@@ -1,6 +1,6 @@
 """Health of the workers, from shared memory and from the kernel.
 
-Each event loop of a worker has a slot in memory that is shared by fork. A native thread of the worker, which needs no GIL,
+Each event loop of a worker has a slot in memory that the processes share. A native thread of the worker, which needs no GIL,
 writes heartbeats there; the loop writes the time of its last turn, and counters. The two times give the health:
 
 | heartbeat | last turn         | the worker is                                   |
@@ -14,7 +14,6 @@ writes heartbeats there; the loop writes the time of its last turn, and counters
 from __future__ import annotations
 
 import enum
-import os
 import time
 from collections.abc import Sequence
 
@@ -33,10 +32,14 @@ class Health(enum.Enum):
 
 
 class WorkerSlots:
-    """The shared memory and its free slots. Slots that were never used occupy no memory."""
+    """The shared memory and its free slots. Slots that were never used occupy no memory.
 
-    def __init__(self, slots: int = SLOTS) -> None:
-        self.stats = _native.SharedStats(slots)
+    `descriptors`: of the memory, for processes that are not forked but inherit these.
+    """
+
+    def __init__(self, slots: int = SLOTS, descriptors: Sequence[int] | None = None) -> None:
+        self.descriptors = descriptors or ()
+        self.stats = _native.SharedStats(slots, descriptors)
         self._free = list(range(slots - 1, -1, -1))
 
     def acquire(self, count: int) -> list[_native.Slot]:
@@ -69,12 +72,3 @@ def health(slots: Sequence[_native.Slot], timeout: float) -> Health:
     if slots[0].heartbeat < limit:
         return Health.PAUSED
     return Health.STUCK if len(old) == len(slots) else Health.PARTLY_STUCK
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 if it has ended or the figure is not available."""
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0

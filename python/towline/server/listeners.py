@@ -67,7 +67,7 @@ def open_all(config: ServerConfig) -> Listeners:
 
     Raises `StartupError` with the address; sockets that have been opened are closed again.
     """
-    listeners = Listeners()
+    listeners = Listeners(udp=udp.UdpPorts(spawns=bool(config.spawn)))
     inherited = [] if config.bind or config.uds or config.fd is not None else _systemd_addresses()
     addresses = [Address(address).resolved(config) for address in inherited] or config.addresses
     if config.http3_early_data and any(3 in (address.http or ()) for address in addresses):

@@ -14,7 +14,8 @@ def usable(*, most: int, root: str = "/") -> tuple[int, str]:
 
     `root`: the directory with `proc` and `sys`.
     """
-    affinity = len(os.sched_getaffinity(0))
+    # macOS has no affinity.
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count, reason = affinity, f"this process may run on {counted(affinity, 'processor')}"
     quota = min(_quotas(root), default=math.inf)
     if quota < affinity:

@@ -11,12 +11,12 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NoReturn
 
 from ..config import ServerConfig
 from .importer import search_path
-from .spawner import fork
+from .spawner import Start
 
 logger = logging.getLogger("towline.server")
 
@@ -27,17 +27,10 @@ POLL_INTERVAL = 0.25
 class Watcher:
     """The supervisor's side of the process."""
 
-    def __init__(self, config: ServerConfig, lifeline: int, close_inherited: Callable[[], None]) -> None:
-        """`close_inherited` closes the supervisor's descriptors, in the new process."""
+    def __init__(self, config: ServerConfig, lifeline: int, start: Start) -> None:
         self._channel, write = os.pipe()
         os.set_blocking(self._channel, False)
-
-        def child() -> None:
-            close_inherited()
-            os.close(self._channel)
-            watch(config, write, lifeline)
-
-        self.pid = fork(child)
+        self.pid = start(watch, (config, write, lifeline), (write, lifeline), self._channel)
         os.close(write)
 
     def descriptors(self) -> tuple[int, ...]:

@@ -54,6 +54,11 @@ def ignore(number: int) -> None:
     install(number, lambda: None)
 
 
+def original(number: int) -> Any:
+    """The handler from before the server."""
+    return _installed[number][1] if number in _installed else signal.getsignal(number)
+
+
 def restore() -> None:
     """Restore the handlers from before the server, unless the application has installed others."""
     for number, (handler, original) in _installed.items():

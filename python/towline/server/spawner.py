@@ -1,4 +1,4 @@
-"""The supervisor's side of a worker process: its record, its deadlines, the fork, and signals to it.
+"""The supervisor's side of a worker process: its record, its deadlines, its start, and signals to it.
 
 ```
            ready                retired or stopping            exit
@@ -16,6 +16,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import _native
 from ..config import ServerConfig
@@ -28,8 +29,14 @@ from .listeners import Listeners
 from .loops import CLOSE_IDLE
 from .signal_pipe import WATCHED
 
+if TYPE_CHECKING:
+    from .spawned import Spawner
+
 logger = logging.getLogger("towline.server")
 
+Start = Callable[[Callable[..., NoReturn], tuple[Any, ...], tuple[int, ...], int], int]
+"""Starts a process that is no worker: its function with arguments, their descriptors, and one that it must not have. Returns
+its id."""
 FIRST_RESTART_DELAY = 0.1
 MAX_RESTART_DELAY = 30.0
 QUICK_EXIT = 2.0
@@ -185,7 +192,8 @@ def restart_delay(failures: int) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSpawner:
-    """Forks workers. `inherited`: the supervisor's descriptors, which a child must close."""
+    """Starts workers, in forks or with `spawned` in fresh interpreters. `inherited`: the supervisor's descriptors, which a
+    fork must close."""
 
     config: ServerConfig
     listeners: Listeners
@@ -195,21 +203,22 @@ class WorkerSpawner:
     hooks: HookCaller
     application: Application | None = None
     """Imported before the fork (`--preload`)."""
+    spawned: Spawner | None = None
 
     def spawn(
         self, numbers: Sequence[int], *, served: Sequence[int] = (), imports_again: bool = False
     ) -> Worker:
-        """Fork one worker, with an event loop for each of `numbers`. Another worker serves those in `served` until it is
+        """Start one worker, with an event loop for each of `numbers`. Another worker serves those in `served` until it is
         ready.
 
-        `imports_again`: after a reload. Raises OSError if the fork fails, IndexError if no slot is free, `StartupError`
+        `imports_again`: after a reload. Raises OSError if that fails, IndexError if no slot is free, `StartupError`
         without UDP sockets.
         """
         for number in numbers:
             self.listeners.udp.sockets(number)
         slots = self.slots.acquire(len(numbers))
         loops = [
-            worker_process.LoopContext(number, slot, number in served)
+            worker_process.LoopContext(number, slot, number in served, self.listeners.of_worker(number))
             for number, slot in zip(numbers, slots, strict=True)
         ]
         for_hooks = self.hooks.new_worker()
@@ -227,7 +236,10 @@ class WorkerSpawner:
             imports_again,
         )
         try:
-            pid = fork(lambda: self._child_main(context, read))
+            if self.spawned is None:
+                pid = fork(lambda: self._child_main(context, read))
+            else:
+                pid = self.spawned.start(worker_process.main, (context,), context.descriptors())
         except OSError:
             os.close(read)
             self.slots.release(slots)
@@ -242,18 +254,13 @@ class WorkerSpawner:
     def _child_main(self, context: worker_process.WorkerContext, read: int) -> None:
         for fd in (*self.inherited(), self.lifeline[1], read):
             os.close(fd)
-        loops = [
-            dataclasses.replace(loop, binds=self.listeners.of_worker(loop.number)) for loop in context.loops
-        ]
-        self.listeners.udp.close_except(loop.number for loop in loops)
+        self.listeners.udp.close_except(loop.number for loop in context.loops)
         context.for_hooks.pid = os.getpid()
-        worker_process.main(dataclasses.replace(context, loops=loops))
+        worker_process.main(context)
 
 
 def fork(child: Callable[[], None]) -> int:
-    """Fork with a clean signal state: `child` must never return. It has default handlers, and ignores what is sent to
-    the whole process group, by Ctrl-C or when a terminal is closed: only the supervisor handles it. After `nohup` it
-    stays ignored in programs that the application starts."""
+    """Fork with a clean signal state: `child` must never return."""
     handled = signal.valid_signals()
     signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     try:
@@ -261,17 +268,23 @@ def fork(child: Callable[[], None]) -> int:
         if pid:
             return pid
         try:
-            nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-            for number in (*WATCHED, CLOSE_IDLE):
-                if not (nohup and number is signal.SIGHUP):
-                    signal.signal(number, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            # SIGUSR1 would end the worker before it has a log to reopen.
-            for number in (signal.SIGINT, signal.SIGUSR1, *(() if nohup else (signal.SIGHUP,))):
-                signal_handlers.ignore(number)
+            child_signals(nohup=signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
             child()
         finally:
             os._exit(1)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
+
+
+def child_signals(*, nohup: bool) -> None:
+    """Set the handlers of a new process of the server: default ones. It ignores what is sent to the whole process group, by
+    Ctrl-C or when a terminal is closed: only the supervisor handles it. After `nohup` it stays ignored in programs that
+    the application starts."""
+    for number in (*WATCHED, CLOSE_IDLE):
+        ignored = nohup and number is signal.SIGHUP
+        signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # SIGUSR1 would end the worker before it has a log to reopen.
+    for number in (signal.SIGINT, signal.SIGUSR1, *(() if nohup else (signal.SIGHUP,))):
+        signal_handlers.ignore(number)

@@ -32,6 +32,14 @@ LONGEST_MAKING_S = 60
 """Age from which a directory that is being made was left by a server that was killed meanwhile."""
 
 
+_locks: list[int] = []
+
+
+def locks() -> list[int]:
+    """Descriptors that the workers hold: the store is in use as long as one of them is open."""
+    return _locks
+
+
 @contextmanager
 def server_store(config: ServerConfig) -> Iterator[None]:
     """Name a store to the processes of the server: that of `--state`, or one of its own."""
@@ -47,11 +55,13 @@ def server_store(config: ServerConfig) -> Iterator[None]:
         yield
         return
     folder, lock = made
+    _locks.append(lock)
     try:
         with _variable(folder, before):
             yield
     finally:
         _remove(folder)
+        _locks.remove(lock)
         os.close(lock)
 
 

@@ -1,6 +1,7 @@
 """The supervisor: owns the listening sockets and keeps the wanted number of workers serving.
 
 It imports the application only with `--preload` and has no threads, so that forking is safe and the application cannot crash it.
+With `--spawn` it forks nothing: its processes are fresh interpreters.
 One loop waits for signals and for reports of the workers; after each event `_reconcile` starts, replaces and stops
 workers as required.
 
@@ -24,12 +25,14 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
+from .. import _native
 from .._imports import collections_paused
 from ..config import ServerConfig
 from ..errors import ConfigError, Error
-from . import listeners, pid_file, processors
+from . import listeners, pid_file, processors, spawned
 from .acme import Certificates
 from .acme_store import prepare as prepare_acme
 from .application import Application, load, why_not_importable
@@ -40,7 +43,7 @@ from .process import is_terminal_open
 from .progress import Progress
 from .reloader import Watcher
 from .signal_pipe import SignalPipe
-from .spawner import State, Worker, WorkerSpawner
+from .spawner import State, Worker, WorkerSpawner, fork
 from .statsd import Statsd
 from .worker import CANCELLED, FAILED, READY, STARTUP_FAILED, preload
 from .workers import RELOAD_GRACE, Workers
@@ -73,7 +76,7 @@ class Supervisor:
         self._has_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and is_terminal_open()
         self._hung_up = False
         """SIGHUP has come, and with `--reload` the end of the terminal is that of the server."""
-        self._config = config
+        self._config = config = spawned.resolved(config)
         self._hooks = HookCaller(config)
         self._progress = Progress(config)
         self._statsd: Statsd | None = None
@@ -104,12 +107,17 @@ class Supervisor:
         except Error as error:
             self._signals.close()
             return self._fail(str(error))
-        with collections_paused():
-            preload(self._config)
-        # Collections of a worker would write to all objects of this process, and the memory would no longer be shared.
-        gc.freeze()
-        self._lifeline = os.pipe()
         self._slots = WorkerSlots()
+        self._spawned: spawned.Spawner | None = None
+        if self._config.spawn:
+            self._slots = WorkerSlots(descriptors=[_native.shared_memory(), _native.shared_memory()])
+            self._spawned = spawned.Spawner(self._config, self._slots)
+        else:
+            with collections_paused():
+                preload(self._config)
+            # Collections of a worker would write to all objects of this process, and the memory would no longer be shared.
+            gc.freeze()
+        self._lifeline = os.pipe()
         spawner = WorkerSpawner(
             self._config,
             self._listeners,
@@ -118,13 +126,14 @@ class Supervisor:
             self._own_descriptors,
             self._hooks,
             application,
+            self._spawned,
         )
         self._workers = Workers(self._config, spawner, self._listeners)
         try:
             if self._config.pid_file is not None:
                 pid_file.write(self._config.pid_file)
             if self._config.reload:
-                self._watcher = Watcher(self._config, self._lifeline[0], self._close_descriptors)
+                self._watcher = Watcher(self._config, self._lifeline[0], self._start)
             self._loop()
         except Error as error:
             return self._fail(str(error))
@@ -216,11 +225,24 @@ class Supervisor:
         if self._statsd is not None:
             yield self._statsd.fileno()
 
-    def _close_descriptors(self) -> None:
-        """Close in a child that is no worker what only this process uses."""
-        for fd in (*self._own_descriptors(), self._lifeline[1]):
-            os.close(fd)
-        self._listeners.close()
+    def _start(
+        self,
+        entry: Callable[..., NoReturn],
+        arguments: tuple[Any, ...],
+        descriptors: tuple[int, ...],
+        channel: int,
+    ) -> int:
+        """Start a process that is no worker (`Start`)."""
+        if self._spawned is not None:
+            return self._spawned.start(entry, arguments, descriptors)
+
+        def child() -> NoReturn:
+            for fd in (*self._own_descriptors(), self._lifeline[1], channel):
+                os.close(fd)
+            self._listeners.close()
+            entry(*arguments)
+
+        return fork(child)
 
     # Events.
 
@@ -294,7 +316,7 @@ class Supervisor:
             self._progress.started(addresses, self._workers.target, details)
             self._hooks.notify("when_ready", self._hooks.server)
             if self._config.acme:
-                self._certificates = Certificates(self._config, self._slots.stats, self._close_descriptors)
+                self._certificates = Certificates(self._config, self._slots.stats, self._start)
         self._workers.relieve(worker)
 
     def _reap(self) -> None:

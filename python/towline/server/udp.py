@@ -32,6 +32,8 @@ class UdpPorts:
     own beside those that have SO_REUSEPORT."""
     by_worker: list[list[Bind] | None] = dataclasses.field(default_factory=list)
     secret: bytes = dataclasses.field(default_factory=lambda: os.urandom(SECRET_BYTES), repr=False)
+    spawns: bool = False
+    """The workers are not forked, and inherit descriptors."""
     tickets: _native.TicketStore | None = None
     """Tickets of the workers that are started from now on, with early data."""
 
@@ -61,7 +63,7 @@ class UdpPorts:
         """Let the workers that are started from now on share their tickets, without those of earlier ones: a reload may have
         changed which clients are trusted. Memory that cannot be had leaves each worker its own tickets."""
         try:
-            self.tickets = _native.TicketStore()
+            self.tickets = _native.TicketStore(inheritable=self.spawns)
         except OSError:
             self.tickets = None
 

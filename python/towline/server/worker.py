@@ -1,4 +1,4 @@
-"""The worker process: what happens between fork and exit.
+"""The worker process: what happens between its start and its exit.
 
 It reports to the supervisor over a pipe, one line per event (`ready asgi uvloop`, `failed <text>`). It holds the
 read end of a second pipe, the lifeline: end of file there means that the supervisor has ended, and the worker drains
@@ -56,7 +56,7 @@ class LoopContext:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerContext:
-    """Start-up data of a worker, from the supervisor. The worker owns the descriptors from the fork on."""
+    """Start-up data of a worker, from the supervisor. The worker owns the descriptors from its start on."""
 
     config: ServerConfig
     loops: list[LoopContext]
@@ -91,6 +91,10 @@ class WorkerContext:
         gc.collect()
         gc.freeze()
         self.report(READY, detail)
+
+    def descriptors(self) -> list[int]:
+        binds = (bind.fd for loop in self.loops for bind in loop.binds)
+        return [self.channel, self.lifeline, *binds]
 
     def interrupted(self) -> None:
         """SIGQUIT, on which gunicorn's workers call `worker_int`."""

@@ -11,9 +11,10 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 
+from .. import _native
 from ..config import ServerConfig
 from ..errors import StartupError
-from .health import MIB, resident_bytes
+from .health import MIB
 from .listeners import Listeners
 from .logs import counted
 from .loops import CLOSE_IDLE
@@ -64,7 +65,7 @@ class Recycling:
         if lifetime is not None and now - worker.started_at >= lifetime:
             return f"it is {now - worker.started_at:.0f} s old"
         if checks_memory and most_mib is not None:
-            resident = resident_bytes(worker.pid)
+            resident = _native.resident_bytes(worker.pid)
             if resident > most_mib * MIB:
                 return f"it holds {resident // MIB} MiB"
         return ""
