@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello pythons free-threaded test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers peer-options loom fuzz-build fuzz audit docs wheels autobahn conformance connect clean
+.PHONY: help run hello pythons free-threaded portable test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers peer-options loom fuzz-build fuzz audit docs wheels autobahn conformance connect clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ pythons: ## tests on CPython 3.14 and 3.15 in a Debian chroot (root; PYTHONS="3.
 
 free-threaded: ## tests on a free-threaded CPython without the GIL, which is compiled from Debian's sources (PYTEST_ARGS="files")
 	scripts/free_threaded.sh $(PYTEST_ARGS)
+
+portable: $(VENV)/.stamp-test ## tests of what runs on macOS in place of the calls of Linux, on Linux (PYTEST_ARGS=...)
+	scripts/portable.sh $(PYTEST_ARGS)
 
 # Two goals at the same time, where one alone leaves a processor idle: pip waits for the network, mypy has one thread, and
 # a build ends with crates that wait for each other. The output of the first is shown when both have ended. A

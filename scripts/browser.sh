@@ -7,7 +7,7 @@ for name in chromium chromium-browser google-chrome chrome; do
     command -v "$name" >/dev/null && exit 0
 done
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    echo "no Chromium: the tests of the bench's page will be skipped (apt-get install chromium)"
+    echo "no Chromium: the tests of the bench's page will be skipped (install chromium)"
     exit 0
 fi
 export DEBIAN_FRONTEND=noninteractive

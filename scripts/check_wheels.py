@@ -1,7 +1,8 @@
 """Checks the wheels and the sdist of a folder: `python scripts/check_wheels.py dist`.
 
 A wheel is small enough, has what it must and nothing else, and auditwheel finds that its extension runs on every
-system that its platform tag promises. Needs auditwheel (group `wheels`).
+Linux that its platform tag promises; one for macOS, on a Mac, needs libraries of the system only. Needs auditwheel (group
+`wheels`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MAX_WHEEL_BYTES = 6_000_000
 NAME = re.compile(r"towline-(?P<version>[\w.]+)-cp(?P<python>3\d+)-cp(?P=python)-(?P<platform>[\w.]+)\.whl")
-PLATFORM = re.compile(r"(manylinux2014|manylinux_2_(\d+)|musllinux_1_2)_(x86_64|aarch64)")
+PLATFORM = re.compile(
+    r"(manylinux2014|manylinux_2_(\d+)|musllinux_1_2)_(x86_64|aarch64)|macosx_11_0_(arm64|x86_64)"
+)
 # manylinux_2_28 is the newest that is promised.
 NEWEST_GLIBC = 28
 OLD_NAMES = {
@@ -72,6 +76,9 @@ def platform_problems(path: Path, platform: str) -> Iterator[str]:
     if not tags or any(found[2] and int(found[2]) > NEWEST_GLIBC for found in tags):
         yield f"platform {platform}"
         return
+    if platform.startswith("macosx"):
+        yield from macos_problems(path)
+        return
     show = subprocess.run(
         [sys.executable, "-m", "auditwheel", "show", path], capture_output=True, text=True, check=False
     )
@@ -84,6 +91,19 @@ def platform_problems(path: Path, platform: str) -> Iterator[str]:
         platform.startswith("musllinux") and f"{LIBRARIES_BEFORE} {MUSL_ALONE} {LIBRARIES_AFTER}" in text
     ):
         yield f"auditwheel allows {allowed['tag']} only"
+
+
+def macos_problems(path: Path) -> Iterator[str]:
+    """Libraries that macOS does not have, where its tool for them is."""
+    if sys.platform != "darwin":
+        return
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as wheel:
+        (native,) = (name for name in wheel.namelist() if name.endswith(".so"))
+        command = ["otool", "-L", wheel.extract(native, folder)]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[1:]
+    for name in (line.split()[0] for line in lines):
+        if not name.startswith(("/usr/lib/", "/System/Library/")) and Path(name).name != Path(native).name:
+            yield f"needs {name}"
 
 
 def is_as_old(allowed: str, platform: str) -> bool:

@@ -26,7 +26,7 @@ if ! "$python" -m pip install --quiet --only-binary :all: "${groups[@]/#/--group
     done
 fi
 if [ -n "${WHEELS:-}" ]; then
-    wheels=("$WHEELS"/towline-*-"cp${version/./}-cp${version/./}"-*linux*_"$(uname -m)".whl)
+    wheels=("$WHEELS"/towline-*-"cp${version/./}-cp${version/./}"-*_"$(uname -m)".whl)
     "$python" -m pip install --quiet --force-reinstall --no-deps "${wheels[0]}"
     "$python" -m pip install --quiet "${wheels[0]}"
     echo "testing ${wheels[0]}"
@@ -35,4 +35,4 @@ else
     VIRTUAL_ENV=$PWD/$venv PYO3_PYTHON=$PWD/$python "$venv/bin/maturin" develop --quiet --locked --profile quick
 fi
 "$python" -VV
-exec "$python" -m pytest -n "$(nproc)" --dist loadfile -p no:cacheprovider -q "${tests[@]}"
+exec "$python" -m pytest -n "$(getconf _NPROCESSORS_ONLN)" --dist loadfile -p no:cacheprovider -q "${tests[@]}"

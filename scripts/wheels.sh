@@ -4,10 +4,11 @@
 # zig (of PyPI) links, so that a wheel runs on systems that are older than this one: manylinux2014 (glibc 2.17) and
 # musllinux_1_2. A target needs its Rust library: `rustup target add TARGET`, or its sources (`rust-src`) with
 # RUSTC_BOOTSTRAP=1 CARGO_UNSTABLE_BUILD_STD=std,panic_abort, which compiles it. No interpreter is needed but the one that
-# runs maturin: an extension for Linux is not linked with Python, and PyO3 is told the version.
+# runs maturin: the extension is not linked with Python, and PyO3 is told the version. Wheels for macOS need a Mac, because
+# Apple's libraries are there only; they run on macOS 11 and later.
 #
-#   TARGET    x86_64-unknown-linux-gnu (default), aarch64-unknown-linux-gnu, x86_64-unknown-linux-musl,
-#             aarch64-unknown-linux-musl; `all` for the four; `sdist`
+#   TARGET    x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu, x86_64-unknown-linux-musl, aarch64-unknown-linux-musl; `all` for
+#             the four; aarch64-apple-darwin, x86_64-apple-darwin; `sdist`. Default: that of this machine, with glibc or macOS
 #   PYTHONS   versions of CPython (default: 3.10 to 3.15)
 #   OUT       (default: dist)
 #
@@ -20,7 +21,7 @@ pythons=${PYTHONS:-3.10 3.11 3.12 3.13 3.14 3.15}
 out=${OUT:-dist}
 everything=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
 targets=("$@")
-[ $# != 0 ] || targets=(x86_64-unknown-linux-gnu)
+[ $# != 0 ] || targets=("$(rustc --print host-tuple)")
 [ "${targets[*]}" != all ] || targets=("${everything[@]}" sdist)
 
 say() { printf '\033[1m== %s\033[0m\n' "$1"; }
@@ -37,8 +38,10 @@ export PATH="$PWD/$venv/bin:$PATH"
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
 export SOURCE_DATE_EPOCH
 # A folder of its own: these flags would make each `make build` compile everything again.
-CARGO_TARGET_DIR=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target/wheels}")
-export CARGO_TARGET_DIR
+CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target/wheels}
+mkdir -p "$CARGO_TARGET_DIR"
+CARGO_TARGET_DIR=$(cd "$CARGO_TARGET_DIR" && pwd -P)
+export CARGO_TARGET_DIR MACOSX_DEPLOYMENT_TARGET=11.0
 rust_names=() c_names=()
 for pair in "$PWD=towline" "$CARGO_TARGET_DIR=target" "${CARGO_HOME:-$HOME/.cargo}=cargo"; do
     rust_names+=("--remap-path-prefix=$pair")
@@ -48,14 +51,14 @@ export RUSTFLAGS="${rust_names[*]} ${RUSTFLAGS:-}" CFLAGS="${c_names[*]} ${CFLAG
 # A wheel of 5.9 MB, where thin LTO makes one of 6.1; it takes a minute and a half more for each.
 export CARGO_PROFILE_RELEASE_LTO=fat
 
-# build TARGET VERSION PLATFORM_TAG: one wheel into $CARGO_TARGET_DIR/built.
+# build TARGET VERSION OPTION...: one wheel into $CARGO_TARGET_DIR/built.
 build() {
-    local config=$CARGO_TARGET_DIR/cpython-$1-$2.txt
-    # The suffix names libc and architecture as CPython does: cpython-314-x86_64-linux-musl.
+    local config=$CARGO_TARGET_DIR/cpython-$1-$2.txt platform=${1/unknown-/}
+    # The suffix names libc and architecture as CPython does: cpython-314-x86_64-linux-musl, cpython-314-darwin.
+    [[ $1 != *-darwin ]] || platform=darwin
     printf '%s\n' implementation=CPython "version=$2" shared=true abi3=false pointer_width=64 build_flags= \
-        "ext_suffix=.cpython-${2/./}-${1/unknown-/}.so" suppress_build_script_link_lines=false >"$config"
-    PYO3_CONFIG_FILE=$config maturin build --quiet --release --locked --zig --target "$1" --compatibility "$3" \
-        --out "$CARGO_TARGET_DIR/built"
+        "ext_suffix=.cpython-${2/./}-$platform.so" suppress_build_script_link_lines=false >"$config"
+    PYO3_CONFIG_FILE=$config maturin build --quiet --release --locked --target "$1" "${@:3}" --out "$CARGO_TARGET_DIR/built"
 }
 
 mkdir -p "$out"
@@ -67,8 +70,9 @@ for target in "${targets[@]}"; do
             maturin sdist --out "$out" 2>/dev/null
             continue
             ;;
-        *-gnu) compatibility=manylinux2014 ;;
-        *-musl) compatibility=musllinux_1_2 ;;
+        *-gnu) options=(--zig --compatibility manylinux2014) ;;
+        *-musl) options=(--zig --compatibility musllinux_1_2) ;;
+        *-darwin) options=(--compatibility pypi) ;;
         *) echo "wheels: unknown target $target" >&2; exit 2 ;;
     esac
     if [ -z "${CARGO_UNSTABLE_BUILD_STD:-}" ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ]; then
@@ -78,8 +82,7 @@ for target in "${targets[@]}"; do
     fi
     say "$target"
     rm -rf "$CARGO_TARGET_DIR/built"
-    mkdir -p "$CARGO_TARGET_DIR"
-    for version in $pythons; do build "$target" "$version" "$compatibility"; done
+    for version in $pythons; do build "$target" "$version" "${options[@]}"; done
     python scripts/pack_wheel.py "$CARGO_TARGET_DIR/built"/*.whl
     mv "$CARGO_TARGET_DIR/built"/*.whl "$out"
 done

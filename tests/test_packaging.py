@@ -162,6 +162,35 @@ def test_platforms_are_compared_by_their_libc(allowed: str, promised: str, is_ke
     assert load("check_wheels").is_as_old(allowed, promised) is is_kept
 
 
+@pytest.mark.parametrize(
+    ("platform", "library", "problems"),
+    [
+        ("macosx_11_0_arm64", "/usr/lib/libSystem.B.dylib", []),
+        (
+            "macosx_11_0_x86_64",
+            "/System/Library/Frameworks/Security.framework/Versions/A/Security",
+            [],
+        ),
+        ("macosx_11_0_arm64", "/opt/homebrew/lib/liblmdb.dylib", ["needs /opt/homebrew/lib/liblmdb.dylib"]),
+        ("macosx_14_0_arm64", "/usr/lib/libSystem.B.dylib", ["platform macosx_14_0_arm64"]),
+    ],
+)
+def test_wheels_for_macos_need_libraries_of_the_system_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, library: str, problems: list[str]
+) -> None:
+    checks = load("check_wheels")
+    path = Path(str(wheel(tmp_path).filename))
+    name = "_native.cpython-313-x86_64-linux-gnu.so"
+    listed = (
+        f"{path}/{name}:\n\t/built/{name} (compatibility version 0.0.0)\n\t{library} (current version 1)\n"
+    )
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(
+        checks.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0, listed, "")
+    )
+    assert list(checks.platform_problems(path, platform)) == problems
+
+
 def test_notes_of_a_release() -> None:
     notes = load("release_notes")
     changelog = "# Changelog\n\n## Unreleased\n\n- soon\n\n## 0.2.0 (2026-12-01)\n\n- one\n\n### Fixed\n\n- two\n\n## 0.1.0\n\n- old\n"

@@ -34,11 +34,22 @@ def eventually(condition: Callable[[], object], description: str, timeout: float
 
 def children(pid: int) -> list[int]:
     """The child processes of a process."""
+    if sys.platform != "linux":
+        return [child for child, (parent, state) in processes().items() if parent == pid and state != "Z"]
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:
         return []
     return [child for child in map(int, text.split()) if alive(child)]
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Parent and state of each process, where there is no /proc."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
+    )
+    found = (line.split() for line in listed.stdout.splitlines())
+    return {int(pid): (int(parent), state[0]) for pid, parent, state in found}
 
 
 def alive(pid: int) -> bool:
@@ -48,6 +59,8 @@ def alive(pid: int) -> bool:
 
 def state_of(pid: int) -> str:
     """The letter of its state in /proc (proc(5)); empty if there is no such process."""
+    if sys.platform != "linux":
+        return processes().get(pid, (0, ""))[1]
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
