@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_WHEEL_BYTES = 6_000_000
-NAME = re.compile(r"towline-(?P<version>[\w.]+)-cp(?P<python>3\d+)-cp(?P=python)-(?P<platform>[\w.]+)\.whl")
+NAME = re.compile(r"towline-(?P<version>[\w.]+)-cp(?P<python>3\d+)-cp(?P=python)t?-(?P<platform>[\w.]+)\.whl")
 PLATFORM = re.compile(
     r"(manylinux2014|manylinux_2_(\d+)|musllinux_1_2)_(x86_64|aarch64)|macosx_11_0_(arm64|x86_64)"
 )

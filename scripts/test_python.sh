@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # scripts/test_python.sh VERSION [TESTS...]: builds the extension for a CPython of this machine and runs the tests with it,
-# in an environment of its own, .venv-VERSION. Without TESTS: those of server, life cycle, command line and client.
+# in an environment of its own, .venv-VERSION. Without TESTS: those of server, life cycle, command line and client. A free-threaded
+# one (3.14t) runs without the GIL, and also the tests of HTTP/3, state and threads.
 #
 #   WHEELS   a folder, whose wheel for that CPython is installed and tested instead of a build of the sources
 set -euo pipefail
@@ -9,6 +10,11 @@ version=${1:?usage: scripts/test_python.sh VERSION [TESTS...]}
 shift
 tests=("$@")
 [ $# != 0 ] || tests=(tests/server tests/lifecycle tests/cli tests/client)
+if [[ $version = *t ]]; then
+    # Otherwise a package that does not declare itself safe turns it on.
+    export PYTHON_GIL=0
+    [ $# != 0 ] || tests+=(tests/http3 tests/state tests/free_threading)
+fi
 
 venv=.venv-$version
 python=$venv/bin/python
@@ -26,7 +32,8 @@ if ! "$python" -m pip install --quiet --only-binary :all: "${groups[@]/#/--group
     done
 fi
 if [ -n "${WHEELS:-}" ]; then
-    wheels=("$WHEELS"/towline-*-"cp${version/./}-cp${version/./}"-*_"$(uname -m)".whl)
+    abi=cp${version/./}
+    wheels=("$WHEELS"/towline-*-"${abi%t}-$abi"-*_"$(uname -m)".whl)
     "$python" -m pip install --quiet --force-reinstall --no-deps "${wheels[0]}"
     "$python" -m pip install --quiet "${wheels[0]}"
     echo "testing ${wheels[0]}"

@@ -20,7 +20,7 @@ for package in "${packages[@]}"; do
     [ -e "$package" ] || continue
     name=$(basename "$package")
     python=python3
-    if [[ $name =~ -cp3([0-9]+)- ]]; then python=python3.${BASH_REMATCH[1]}; fi
+    if [[ $name =~ -cp3([0-9]+)-cp3[0-9]+(t?)- ]]; then python=python3.${BASH_REMATCH[1]}${BASH_REMATCH[2]}; fi
     printf '\033[1m== %s\033[0m\n' "$name"
     # A shim of pyenv may be there without an interpreter behind it.
     if ! "$python" -c '' 2>/dev/null; then

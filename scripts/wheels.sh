@@ -9,7 +9,7 @@
 #
 #   TARGET    x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu, x86_64-unknown-linux-musl, aarch64-unknown-linux-musl; `all` for
 #             the four; aarch64-apple-darwin, x86_64-apple-darwin; `sdist`. Default: that of this machine, with glibc or macOS
-#   PYTHONS   versions of CPython (default: 3.10 to 3.15)
+#   PYTHONS   versions of CPython, with a t for a free-threaded one (default: 3.10 to 3.15, 3.14t and 3.15t)
 #   OUT       (default: dist)
 #
 # The same revision, toolchain and packages give the same bytes in any folder: times are the commit's, and paths are
@@ -17,7 +17,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-pythons=${PYTHONS:-3.10 3.11 3.12 3.13 3.14 3.15}
+pythons=${PYTHONS:-3.10 3.11 3.12 3.13 3.14 3.15 3.14t 3.15t}
 out=${OUT:-dist}
 everything=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
 targets=("$@")
@@ -53,10 +53,11 @@ export CARGO_PROFILE_RELEASE_LTO=fat
 
 # build TARGET VERSION OPTION...: one wheel into $CARGO_TARGET_DIR/built.
 build() {
-    local config=$CARGO_TARGET_DIR/cpython-$1-$2.txt platform=${1/unknown-/}
+    local config=$CARGO_TARGET_DIR/cpython-$1-$2.txt platform=${1/unknown-/} flags=
+    [ "${2%t}" = "$2" ] || flags=Py_GIL_DISABLED
     # The suffix names libc and architecture as CPython does: cpython-314-x86_64-linux-musl, cpython-314-darwin.
     [[ $1 != *-darwin ]] || platform=darwin
-    printf '%s\n' implementation=CPython "version=$2" shared=true abi3=false pointer_width=64 build_flags= \
+    printf '%s\n' implementation=CPython "version=${2%t}" shared=true abi3=false pointer_width=64 "build_flags=$flags" \
         "ext_suffix=.cpython-${2/./}-$platform.so" suppress_build_script_link_lines=false >"$config"
     PYO3_CONFIG_FILE=$config maturin build --quiet --release --locked --target "$1" "${@:3}" --out "$CARGO_TARGET_DIR/built"
 }
