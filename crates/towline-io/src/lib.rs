@@ -43,13 +43,12 @@ mod conn;
 mod engine;
 pub mod fork;
 mod shared_memory;
-/// Atomics of what several workers change at once. `tests/loom` compiles these files with those of loom.
-mod sync {
-    pub(crate) use std::sync::atomic;
-}
 mod sys;
 mod thread_pool;
 mod tls;
+
+// For files that `tests/loom` compiles with loom's atomics.
+use std::sync;
 
 pub use conn::Conn;
 pub use conn::addr::PeerAddr;

@@ -46,12 +46,11 @@ mod robust_mutex;
 mod shared;
 mod space;
 mod store;
-/// Atomics of what several processes change at once. `tests/loom` compiles these files with those of loom.
-mod sync {
-    pub(crate) use std::sync::atomic;
-}
 mod values;
 mod verify;
+
+// For files that `tests/loom` compiles with loom's atomics.
+use std::sync;
 
 pub use error::Error;
 pub use files::{Options, WhenFull};

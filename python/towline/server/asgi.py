@@ -108,33 +108,22 @@ def _add_reader(loop: asyncio.AbstractEventLoop, fd: int, callback: Callable[[],
 
 
 def _accept_in(loop: asyncio.AbstractEventLoop, native: _native.AsgiServer) -> int | None:
-    """Have the poll of the loop itself report new connections: among workers that wait for theirs the kernel wakes one.
+    """Have the poll of the loop itself report new connections: of the workers that wait in theirs the kernel wakes one.
 
     Returns the descriptor whose reader accepts; `None` if the loop has no epoll that is known, so `turn` accepts.
     """
     if sys.platform != "linux":
         return None
-    selector = getattr(loop, "_selector", None)  # of asyncio
+    selector = getattr(loop, "_selector", None)  # of asyncio; uvloop has the other
+    find = getattr(loop, "_get_backend_id", None)
     if isinstance(selector, selectors.EpollSelector):
-        epoll = selector.fileno()
-    elif hasattr(loop, "_get_backend_id"):  # of uvloop
-        epoll = loop._get_backend_id()
-    else:
+        find = selector.fileno
+    if find is None:
         return None
     descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     loop.add_reader(descriptor, native.accept)
-    try:
-        native.accept_in(epoll, descriptor)
-    except OSError:
-        _remove_accepting(loop, descriptor)
-        return None
+    native.accept_in(find(), descriptor)
     return descriptor
-
-
-def _remove_accepting(loop: asyncio.AbstractEventLoop, descriptor: int | None) -> None:
-    if descriptor is not None:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
 
 
 class AsgiWorker:
@@ -219,7 +208,9 @@ class AsgiWorker:
                 await self._end(native)
             finally:
                 self.is_serving = False
-                _remove_accepting(loop, accepting)
+                if accepting is not None:
+                    loop.remove_reader(accepting)
+                    os.close(accepting)
                 loop.remove_reader(native.fileno())
                 native.close()
 

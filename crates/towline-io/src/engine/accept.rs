@@ -142,19 +142,6 @@ impl Acceptor {
         }
     }
 
-    /// Registers the listeners, which are in `event_loop` from now on; in the engine's own poll if that fails.
-    fn move_to(&mut self, event_loop: LoopPoll, registry: &Registry) -> io::Result<()> {
-        self.deregister(registry);
-        self.event_loop = Some(event_loop);
-        let moved = self.register_all(registry);
-        if moved.is_err() {
-            self.deregister(registry);
-            self.event_loop = None;
-            self.register_all(registry)?;
-        }
-        moved
-    }
-
     fn register_all(&self, registry: &Registry) -> io::Result<()> {
         let mut listeners = self.listeners.iter().enumerate();
         listeners.try_for_each(|(index, registered)| {
@@ -287,24 +274,14 @@ impl Acceptor {
     }
 }
 
-impl Drop for Acceptor {
-    /// The poll of an event loop lives on, and another process may hold the sockets open: it would report them for ever.
-    fn drop(&mut self) {
-        let Some(event_loop) = self.event_loop else {
-            return;
-        };
-        for registered in &self.listeners {
-            let _ = event_loop.deregister(registered.listener.socket().as_raw_fd());
-        }
-    }
-}
-
 impl<S: Default> Engine<S> {
-    /// Has the epoll of an event loop report the listeners, as if descriptor `reported_as` were readable. The reader of this
-    /// descriptor calls [`accept_reported`](Self::accept_reported). After an error the engine's own descriptor reports them as before.
+    /// Has the epoll of an event loop report the listeners, as if descriptor `reported_as` were readable, whose reader calls
+    /// [`accept_reported`](Self::accept_reported).
     pub fn accept_in(&mut self, epoll: RawFd, reported_as: RawFd) -> io::Result<()> {
-        let event_loop = LoopPoll { epoll, reported_as };
-        self.acceptor.move_to(event_loop, self.poller.registry())
+        let registry = self.poller.registry();
+        self.acceptor.deregister(registry);
+        self.acceptor.event_loop = Some(LoopPoll { epoll, reported_as });
+        self.acceptor.register_all(registry)
     }
 
     /// Accepts the connections that the event loop has reported, outside of a turn. What is left is reported again.

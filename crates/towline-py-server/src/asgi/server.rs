@@ -105,8 +105,7 @@ impl AsgiServer {
         self.fd
     }
 
-    /// Has `epoll`, that of the event loop, report new connections as if descriptor `reported_as` were readable, whose reader is
-    /// [`accept`](Self::accept). Raises `OSError` if it cannot: `turn` then accepts, as before.
+    /// Has the event loop's epoll report new connections by a descriptor, whose reader is [`accept`](Self::accept).
     fn accept_in(&self, py: Python<'_>, epoll: i32, reported_as: i32) -> PyResult<()> {
         Ok(self.engine(py)?.accept_in(epoll, reported_as)?)
     }
