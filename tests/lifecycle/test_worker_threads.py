@@ -96,6 +96,17 @@ def test_sighup_under_load_fails_no_request(app: str, keep_alive: bool) -> None:
         assert "2 worker threads" in program.log.partition("reloaded in")[2]
 
 
+def test_a_fresh_interpreter_has_threads_too() -> None:
+    with threads(ASGI, 2, "--spawn") as program, Load(program.port) as load:
+        (before,) = program.children()
+        with one_on_each(program, 2):
+            pass
+        program.signal(signal.SIGHUP)
+        eventually(lambda: before not in program.children(), "the old process' end")
+        load.more()
+        assert not load.failures
+
+
 @pytest.mark.parametrize("app", APPS)
 def test_the_process_is_recycled_by_the_requests_of_all_its_loops(app: str) -> None:
     with threads(app, 2, "--limit-max-requests", "60") as program:
