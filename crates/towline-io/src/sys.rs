@@ -15,15 +15,27 @@ use linux as system;
 #[cfg(not(all(target_os = "linux", not(towline_portable))))]
 use portable as system;
 
+#[cfg(target_vendor = "apple")]
+pub use system::resident_bytes;
 pub(crate) use system::{
     CONNECTED_TAKE_ADDRESS, INHERITS_NO_DELAY, MAX_BATCH, MORE_FOLLOWS, accept,
     leave_port_to_connect, omit_unused_messages, open_beneath, recv, register_listener, send,
     set_socket_mode, trim_memory, unnamed_file,
 };
-pub use system::{resident_bytes, shared_file, unix_seconds};
+pub use system::{shared_file, unix_seconds};
 
 /// No SIGPIPE, and no blocking on sockets in blocking mode.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+
+/// Resident memory of a process, if it runs.
+#[cfg(not(target_vendor = "apple"))]
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    // SAFETY: no arguments beyond a constant.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(pages * u64::try_from(page_bytes).ok()?)
+}
 
 /// The result of a call that returns a count, or -1 with `errno`.
 fn count(result: impl TryInto<usize>) -> io::Result<usize> {

@@ -156,15 +156,6 @@ pub fn unix_seconds() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0)
 }
 
-/// Resident memory of a process, if it runs.
-pub fn resident_bytes(pid: u32) -> Option<u64> {
-    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
-    // SAFETY: no arguments beyond a constant.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    Some(pages * u64::try_from(page_bytes).ok()?)
-}
-
 /// Gives memory that the C library keeps for later back to the system.
 pub(crate) fn trim_memory() {
     #[cfg(target_env = "gnu")]

@@ -109,9 +109,4 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
     (written == len).then_some(info.pti_resident_size)
 }
 
-#[cfg(not(target_vendor = "apple"))]
-pub fn resident_bytes(_pid: u32) -> Option<u64> {
-    None
-}
-
 pub(crate) fn trim_memory() {}
