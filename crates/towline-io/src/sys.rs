@@ -2,11 +2,9 @@
 //!
 //! `--cfg towline_portable` takes the second version on Linux too, so that its tests run there (`make portable`).
 
-use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-
 #[cfg(all(target_os = "linux", not(towline_portable)))]
 mod linux;
+mod outcome;
 #[cfg(not(all(target_os = "linux", not(towline_portable))))]
 mod portable;
 
@@ -15,6 +13,7 @@ use linux as system;
 #[cfg(not(all(target_os = "linux", not(towline_portable))))]
 use portable as system;
 
+pub(crate) use outcome::owned;
 #[cfg(target_vendor = "apple")]
 pub use system::resident_bytes;
 pub(crate) use system::{
@@ -35,22 +34,4 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
     // SAFETY: no arguments beyond a constant.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     Some(pages * u64::try_from(page_bytes).ok()?)
-}
-
-/// The result of a call that returns a count, or -1 with `errno`.
-fn count(result: impl TryInto<usize>) -> io::Result<usize> {
-    result.try_into().map_err(|_| io::Error::last_os_error())
-}
-
-/// Owns the descriptor that a call returns, or -1 with `errno`.
-///
-/// # Safety
-///
-/// The descriptor is new and has no other owner.
-pub(crate) unsafe fn owned(result: impl TryInto<RawFd>) -> io::Result<OwnedFd> {
-    match result.try_into() {
-        // SAFETY: of the caller.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

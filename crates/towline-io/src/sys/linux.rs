@@ -10,7 +10,7 @@ use std::path::Path;
 use mio::Registry;
 use socket2::{SockAddr, Socket};
 
-use super::{count, owned};
+use super::outcome::{count, owned};
 use crate::conn::id::Source;
 
 pub(crate) const MORE_FOLLOWS: libc::c_int = libc::MSG_MORE;

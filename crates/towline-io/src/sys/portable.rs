@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use mio::Registry;
 use socket2::{SockAddr, Socket};
 
-use super::{count, owned};
+use super::outcome::{count, owned};
 use crate::conn::id::Source;
 
 pub(crate) const MORE_FOLLOWS: libc::c_int = 0;
