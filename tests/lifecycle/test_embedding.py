@@ -159,6 +159,8 @@ def test_serve_refuses_other_threads_and_wsgi_in_a_loop() -> None:
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("app", [apps.asgi, apps.wsgi])
 def test_run_and_stop_in_other_threads(app: Any, loop: str) -> None:
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
     server = towline.Server(towline.ServerConfig(app, port=0, loop=loop))
     thread = threading.Thread(target=server.run)
