@@ -50,7 +50,9 @@ __all__ = [
     "open_listeners",
     "open_output",
     "open_stream",
+    "resident_bytes",
     "responder_main",
+    "shared_memory",
     "take_connection_events",
     "test_certificate",
 ]
