@@ -16,11 +16,16 @@ APP = """
     import asyncio, json, multiprocessing, os, pty, signal, subprocess, sys, time
     from concurrent.futures import ProcessPoolExecutor
 
-    PROGRAM = "import time; print(1, flush=True); time.sleep(60)"
+    PROGRAM = "import time; print(1, flush=True); [time.sleep(0.05) for _ in range(1200)]"
+
+    def rest():
+        # Python runs no handler of a signal that arrives between its last look and the system call, until that ends.
+        for _ in range(1200):
+            time.sleep(0.05)
 
     def ready(channel):
         channel.send_bytes(b"1")
-        time.sleep(60)
+        rest()
 
     def process(method):
         context = multiprocessing.get_context(method)
@@ -45,7 +50,7 @@ APP = """
         if pid == 0:
             try:
                 os.write(write, b"1")
-                time.sleep(60)
+                rest()
             finally:
                 os._exit(1)
         os.read(read, 1)
