@@ -195,7 +195,7 @@ slot! {
 const _: () =
     assert!(size_of::<Slot>() <= SLOT_BYTES && SLOT_BYTES.is_multiple_of(align_of::<Slot>()));
 
-/// Whoever accepts a connection reads the first line of each slot. Processors fetch lines in pairs.
+/// A worker that accepts a connection reads the first line of each slot. Processors fetch lines in pairs.
 const _: () =
     assert!(offset_of!(Slot, connections_open) < 64 && offset_of!(Slot, in_flight) >= 128);
 
