@@ -203,7 +203,15 @@ def test_inherited_sockets(tmp_path: Path, is_shared: bool) -> None:
 
 
 @pytest.mark.parametrize("app", APPS)
-@pytest.mark.parametrize("options", [["--workers", "1"], ["--workers", "3"], ["--workers", "3", "--spawn"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--workers", "1"],
+        ["--workers", "3"],
+        ["--workers", "3", "--spawn"],
+        ["--worker-mode", "threads", "--workers", "3"],
+    ],
+)
 def test_a_reload_loses_nothing(tmp_path: Path, app: list[str], options: list[str]) -> None:
     with (
         serving(tmp_path, app, *options) as program,
@@ -212,7 +220,7 @@ def test_a_reload_loses_nothing(tmp_path: Path, app: list[str], options: list[st
     ):
         for _ in range(2):
             before = set(program.children())
-            clients = [stack.enter_context(connected(program.port, tmp_path)) for _ in range(6)]
+            clients = [stack.enter_context(connected(program.port, tmp_path)) for _ in range(12)]
             downloads = [(client, client.begin("GET", DOWNLOAD)) for client in clients]
             for client, stream in downloads:
                 client.until(lambda client=client, stream=stream: client.exchanges[stream].body)
@@ -362,33 +370,6 @@ def test_workers_share_the_tickets_of_early_data(tmp_path: Path) -> None:
 
 
 THREADS = ["--worker-mode", "threads", "--workers"]
-APPS_WITH_THREADS = [
-    pytest.param(["thread_apps:asgi"], id="asgi"),
-    pytest.param(["thread_apps:wsgi", "--threads", "8"], id="wsgi-threads"),
-]
-
-
-@pytest.mark.parametrize("app", APPS_WITH_THREADS)
-def test_all_loops_of_a_process_serve_over_a_reload(tmp_path: Path, app: list[str]) -> None:
-    with (
-        serving(tmp_path, app, *THREADS, "3") as program,
-        Requests(program.port, tmp_path, 4) as requests,
-        contextlib.ExitStack() as stack,
-    ):
-        for _ in range(2):
-            (before,) = program.children()
-            clients = [stack.enter_context(connected(program.port, tmp_path)) for _ in range(12)]
-            downloads = [(client, client.begin("GET", DOWNLOAD)) for client in clients]
-            for client, stream in downloads:
-                client.until(lambda client=client, stream=stream: client.exchanges[stream].body)
-            program.signal(signal.SIGHUP)
-            for client, stream in downloads:
-                assert client.finish(stream)[0].body == DOWNLOADED
-            eventually(lambda before=before: before not in program.children(), "the old process' end")
-            requests.more()
-        requests.stop()
-        assert not requests.failures
-        assert set(requests.pids[-4:]) == set(program.children())
 
 
 def test_a_client_that_moves_stays_with_its_loop(tmp_path: Path) -> None:
